@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from pydantic_core import to_json
 
 from mail.core.envelope import Envelope
 from mail.core.render import build_mail_xml
@@ -24,6 +25,7 @@ def test_an_envelope_comes_back_from_the_wire_as_it_was(envelope) -> None:
     wire = envelope.to_wire()
     assert Envelope.from_wire(wire) == envelope
     assert Envelope.from_json(envelope.to_json()) == envelope
+    assert envelope.to_json(to_json(envelope.body).decode()) == envelope.to_json()
     assert parse_message(wire) == wire
 
 

@@ -113,6 +113,10 @@ class Envelope(NamedTuple):
         """Return the message as the chat entry that its recipient reads."""
         return render_mail(self.timestamp, self.sender, self.recipients, self.subject, self.body)
 
-    def to_json(self) -> str:
-        """Return the wire form as compact JSON."""
-        return to_json(self.to_wire()).decode()
+    def to_json(self, body: str | None = None) -> str:
+        """Return the wire form as compact JSON; ``body`` is the body in JSON, if it is there."""
+        if body is None:
+            return to_json(self.to_wire()).decode()
+        rest = to_json(self._replace(body="").to_wire()).decode()
+        before, _, after = rest.partition('"body":""')  # no text has quotes that are not escaped
+        return f'{before}"body":{body}{after}'

@@ -1,11 +1,15 @@
 """A turn with a long text is no reason for others to wait until it is over."""
 
 import asyncio
+import operator
 
 import pytest
+from pydantic_core import to_json
 
 from mail.core.runtime import RunRequest
+from mail.core.runtime.turn_result import Reply, TurnResult
 from mail.db import open_store
+from mail.errors import AgentError
 from mail.testing import tool_calls
 from tests.support.swarm import runtime_of, supervisor, user_message, worker
 
@@ -47,3 +51,24 @@ async def test_others_are_served_while_a_long_text_goes_through_a_turn(monkeypat
         assert seen == ["somebody before", "agent", "somebody else", "commit"]
     else:  # nobody pays for it who says little
         assert seen.index("commit") == seen.index("agent") + 1
+
+
+def test_the_arguments_of_a_reply_are_written_once() -> None:
+    made = tool_calls(("think", {"é": "x"}), ("think", {}), ("await_message", {"reason": "x"}))
+    reply = Reply(None, made).storable(None, None)
+    turn_result = TurnResult(lambda: "now")
+    turn_result.remember_reply(reply)
+    written = [turn_result.arguments_of(call) for call in reply.calls]
+    assert written == ['{"é":"x"}', "{}", '{"reason":"x"}']
+    assert all(map(operator.is_, written, reply.arguments))
+    edited = reply.calls[0].model_copy(update={"tool_args": {"y": 1}})
+    assert turn_result.arguments_of(edited) == '{"y":1}'
+
+
+def test_a_reply_is_as_long_as_its_calls_in_json() -> None:
+    made = tool_calls(("think", {"é": "x" * 5000}), ("think", {}))
+    said = [[call.tool_name, call.tool_call_id, call.tool_args] for call in made]
+    size = max(len(to_json(said)), sum(len(to_json(entry)) for entry in Reply(None, made).entries))
+    assert Reply(None, made).storable(size, None).calls == made
+    with pytest.raises(AgentError, match=f"has {size:,} bytes"):
+        Reply(None, made).storable(size - 1, None)

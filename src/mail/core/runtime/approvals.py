@@ -178,7 +178,6 @@ def approval_rows(
         approval = context.approval_for(turn.agent, made.tool_name)
         if made.tool_name in context.breakpoint_tools or made.tool_name in turn.task.offer.names:
             approval = None
-        request = {"action": made.tool_name, "args": made.tool_args}
         until = ""
         config: dict[str, Any] = dict(BREAKPOINT_CONFIG)
         approvers: Sequence[str] = ("owner", "admin")
@@ -198,8 +197,7 @@ def approval_rows(
                 kind="breakpoint" if approval is None else "approval",
                 status="open",
                 created_at=now,
-                # An agent function of one's own may return NaN, which no answer can have in JSON.
-                request=to_json(request, inf_nan_mode="null").decode(),
+                request=_request(made, turn_result.arguments_of(made)),
                 config=to_json(config).decode(),
                 approvers="".join(f"\n{name}" for name in approvers) + "\n",
                 description=turn_result.described.get(made.tool_call_id, ""),
@@ -207,6 +205,14 @@ def approval_rows(
             )
         )
     return rows
+
+
+def _request(call: AgentToolCall, arguments: str) -> str:
+    """Return what people are asked about, as JSON, of a call and its arguments in JSON."""
+    if "NaN" in arguments or "Infinity" in arguments:
+        # An agent function of one's own may return them, and no answer can have them in JSON.
+        arguments = to_json(call.tool_args, inf_nan_mode="null").decode()
+    return f'{{"action":{to_json(call.tool_name).decode()},"args":{arguments}}}'
 
 
 def _approval_id(turn: Turn, call: CallRow) -> str:

@@ -15,7 +15,7 @@ from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.approvals import is_held
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.turn import Control, ControlKind, Turn
-from mail.core.runtime.turn_result import storable
+from mail.core.runtime.turn_result import TurnResult, storable
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall, problem_of_arguments
 from mail.core.tools.catalogue import BUILTIN_TOOLS, CATALOGUE, TEXT_TOOL
@@ -73,7 +73,7 @@ def split_breakpoints(
     return paused, others
 
 
-def call_rows(turn: Turn, calls: Sequence[AgentToolCall]) -> list[CallRow]:
+def call_rows(turn: Turn, turn_result: TurnResult) -> list[CallRow]:
     """Return a turn's breakpoint calls as the store keeps them.
 
     Callers see the provider's call ids, but an id names one call of the task: a further call with
@@ -82,10 +82,11 @@ def call_rows(turn: Turn, calls: Sequence[AgentToolCall]) -> list[CallRow]:
     taken = {call.call_id for call in turn.task.calls.values()}
     control = Control(ControlKind.RESUME, origin=turn.origin, step=turn.manual).to_json()
     rows = []
-    for call in calls:
+    for call in turn_result.paused:
         name = free_call_id(call.tool_call_id or "call", taken)
         taken.add(name)
-        shown = normalize_breakpoint_tool_call(call) | {"id": name, "call_id": name}
+        written = {"arguments": turn_result.arguments_of(call)}
+        shown = normalize_breakpoint_tool_call(call, written) | {"id": name, "call_id": name}
         text = to_json(shown).decode()
         rows.append(CallRow(turn.agent, name, _to_be_answered(call), text, control=control))
     return rows

@@ -26,7 +26,6 @@ from mail.core.runtime.waiters import RunResult, Waiter
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.offer import NO_OFFER
-from mail.core.wire import MAILMessage
 from mail.db.approvals import ApprovalRow
 from mail.db.base import CallRow, EventRow, HistoryRow, MemoryRow, OutboxRow, Post
 from mail.db.desk import LetterRow
@@ -83,11 +82,11 @@ class Endings:
         message = self.context.composer.completion(
             task.task_id, sender, answer, subject, task.now()
         )
-        wire = message.to_wire()
-        response = to_json(wire).decode()
+        body = _json(message.body)
+        response = message.to_json(body)
         shown = message_event(response, message.timestamp, f"task_complete response from {agent}:")
         return self._ending(
-            task, message, TaskState.COMPLETED, wire=wire, response=response, before=(shown,)
+            task, message, TaskState.COMPLETED, body=body, response=response, before=(shown,)
         )
 
     def complete_quietly(self, task: ActiveTask) -> Ending:
@@ -253,7 +252,7 @@ class Endings:
         status: TaskState,
         *,
         reason: str | None = None,
-        wire: MAILMessage | None = None,
+        body: str | None = None,
         response: str | None = None,
         before: Sequence[EventRow] = (),
         everybody: bool = False,
@@ -268,11 +267,10 @@ class Endings:
             self._settle_row(task, status)
         settled += self._settle_finish(task) + self._settle_steps(task)
         told_away = self._tell_peers(task, message, status, everybody=everybody)
-        told = {"response": message.body, "subject": message.subject, "status": status.value}
-        more: dict[str, Any] = {}
+        body = body or _json(message.body)  # it may be long: it is written once
+        told = {"subject": message.subject, "status": status.value}
         unanswered = set() if everybody else set(task.people)
-        if unanswered:
-            more["unanswered"] = sorted(unanswered)
+        more: dict[str, Any] = {"unanswered": sorted(unanswered)} if unanswered else {}
         if over_budget:
             more["over_budget"] = True
         # The body of a pause is its calls in JSON; they may be long, so they are not written again.
@@ -282,19 +280,19 @@ class Endings:
             "task_error" if reason is not None else "task_complete",
             message.timestamp,
             f"error for task: {reason}" if reason is not None else f"response: '{message.body}'",
-            f'{_json(told)[:-1]},"breakpoints":{listed}{rest}',
+            f'{{"response":{body},{_json(told)[1:-1]},"breakpoints":{listed}{rest}',
         )
         return Ending(
             result=RunResult(
                 task_id=task.task_id,
-                message=wire or message.to_wire(),
+                message=message.to_wire(),
                 status=status,
                 breakpoints=list(breakpoints),
                 reason=reason,
                 over_budget=over_budget,
             ),
             events=(*before, *told_away.events, terminal),
-            response=response or message.to_json(),
+            response=response or message.to_json(body),
             everybody=everybody,
             unanswered=unanswered,
             calls=calls,

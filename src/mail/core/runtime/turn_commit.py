@@ -545,7 +545,7 @@ class TurnCommitter:
         elif turn.finishing and control and control.reason == "limit":
             plan.ending = self.system_messages.what_there_is(task, self.endings, turn)
         elif turn_result.paused and task.exhausted is None:
-            plan.calls = tuple(call_rows(turn, turn_result.paused))
+            plan.calls = tuple(call_rows(turn, turn_result))
             plan.approvals = tuple(approval_rows(turn, turn_result, plan.calls, self.context))
             paused = turn_result.pause_event(turn.agent, plan.calls)
             for event in (paused, *open_events(plan.approvals)):

@@ -116,12 +116,14 @@ class ToolOutcome(NamedTuple):
 class Reply:
     """What an agent function returned.
 
-    ``written`` are its `entries` as JSON, where they have been written already.
+    ``written`` are its `entries` as JSON, ``arguments`` those of its calls, where they have been
+    written already.
     """
 
     text: str | None
     calls: list[AgentToolCall]
     written: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
 
     @property
     def entries(self) -> list[Entry]:
@@ -150,12 +152,12 @@ class Reply:
             cut = _too_long(self.calls, most_of_call, _least_size)
             kept = _shortened(self, cut) if cut else self
         try:
-            said, written = _in_json(kept)
+            said, arguments, written = _in_json(kept)
         except ValueError as error:
             if "surrogates" not in str(error):
                 raise
             kept = _without_surrogates(kept)
-            said, written = _in_json(kept)
+            said, arguments, written = _in_json(kept)
         size = max(said, sum(map(len, written)))
         if most is not None and size > most:
             raise AgentError(f"the reply has {size:,} bytes, and max_reply_bytes is {most:,}")
@@ -163,7 +165,11 @@ class Reply:
             cut = _too_long(kept.calls, most_of_call, _size)
             if cut:
                 return _shortened(kept, cut).storable(most, None)
-        return replace(kept, written=tuple(text.decode() for text in written))
+        return replace(
+            kept,
+            written=tuple(text.decode() for text in written),
+            arguments=tuple(text.decode() for text in arguments),
+        )
 
     def to_json(self) -> str:
         """Return the reply as JSON for the journal; what the calls came in is written once."""
@@ -184,10 +190,12 @@ class Reply:
         return cls(raw["text"], [AgentToolCall.model_validate(came_in | call) for call in calls])
 
 
-def _in_json(reply: Reply) -> tuple[int, list[bytes]]:
-    """Return how many bytes a reply's calls have as JSON, and its entries in JSON."""
-    said = [(call.tool_name, call.tool_call_id, call.tool_args) for call in reply.calls]
-    return len(to_json(said)), [to_json(entry) for entry in reply.entries]
+def _in_json(reply: Reply) -> tuple[int, list[bytes], list[bytes]]:
+    """Return how many bytes a reply's calls have as JSON, their arguments and its entries in it."""
+    names = to_json([(call.tool_name, call.tool_call_id) for call in reply.calls])
+    arguments = [to_json(call.tool_args) for call in reply.calls]
+    said = len(names) + sum(map(len, arguments)) + len(arguments)
+    return said, arguments, [to_json(entry) for entry in reply.entries]
 
 
 def _without_surrogates(reply: Reply) -> Reply:
@@ -280,6 +288,7 @@ class TurnResult:
     failure: str | None = None
     told: str | None = None
     _written: list[str] = field(default_factory=list)
+    _arguments: list[tuple[AgentToolCall, str]] = field(default_factory=list)
 
     @property
     def size(self) -> int:
@@ -310,8 +319,16 @@ class TurnResult:
         if reply.written:
             self.entries.extend(reply.entries)
             self._written.extend(reply.written)
+            self._arguments = list(zip(reply.calls, reply.arguments, strict=True))
         else:
             self.remember(*reply.entries)
+
+    def arguments_of(self, call: AgentToolCall) -> str:
+        """Return the arguments of a call as JSON; those of the reply are not written again."""
+        for known, arguments in self._arguments:
+            if known is call:
+                return arguments
+        return to_json(call.tool_args).decode()
 
     def log(self, kind: str, description: str = "", **extra: Any) -> None:
         """Add an event."""
@@ -330,9 +347,13 @@ class TurnResult:
         reasoned: str | None = None
         for call in calls:
             hidden = _PRIVATE.get(call.tool_name)
+            arguments = (
+                to_json(_without(call.tool_args, hidden)).decode()
+                if hidden
+                else self.arguments_of(call)
+            )
+            named = f'{{"tool_name":{to_json(call.tool_name).decode()},"tool_args":{arguments},'
             extra: dict[str, Any] = {
-                "tool_name": call.tool_name,
-                "tool_args": _without(call.tool_args, hidden) if hidden else call.tool_args,
                 "tool_call_id": call.tool_call_id,
                 "caller": agent,
                 "duration_ms": duration_ms,
@@ -345,7 +366,9 @@ class TurnResult:
                 extra["reasoning_ref"] = reasoned
             if call.preamble:
                 extra["preamble"] = call.preamble
-            self.log("tool_call", f"agent {agent} called {call.tool_name}", **extra)
+            told = f"agent {agent} called {call.tool_name}"
+            text = named + to_json(extra).decode()[1:]
+            self.events.append(EventRow("tool_call", self.now(), told, text))
 
     def take(self, call: AgentToolCall, outcome: ToolOutcome) -> None:
         """Add what a handler decided about a call."""
@@ -387,7 +410,7 @@ class TurnResult:
     def pause_event(self, agent: str, calls: Sequence[CallRow]) -> EventDraft:
         """Return the event of an agent's breakpoint calls, once they have their ids."""
         names = ", ".join(call.tool_name for call in self.paused)
-        arguments = ", ".join(to_json(call.tool_args).decode() for call in self.paused)
+        arguments = ", ".join(map(self.arguments_of, self.paused))
         return EventDraft(
             "breakpoint_tool_call",
             f"agent {agent} used breakpoint tools {names} with args: {arguments}",

@@ -427,23 +427,25 @@ class TurnRunner:
         if known is not None:
             turn.phase = Phase.ACTING
             reply = Reply.from_json(known.payload)
-        else:
-            key = LaneKey(turn.task.task_id, turn.agent)
-            messages = await self.context.histories.view(key, incoming, fresh=turn.task.fresh)
-            # Nothing is awaited between this look at the account and the call.
-            reason = refusal(turn.task, turn.agent, self.context.settings)
-            if reason is not None:
-                await self.committer.refuse(turn, reason)
-                return None
-            began = time.perf_counter()
-            reply = await self._call_agent(turn, messages)
-            duration = milliseconds(time.perf_counter() - began)
-            if turn.abandoned:
-                return None
-            turn.phase = Phase.ACTING
-            turn_result.events.extend(turn.reports)
-            turn_result.log_calls(turn.agent, reply.calls, duration)
+            turn_result.remember_reply(reply)
+            return reply
+        key = LaneKey(turn.task.task_id, turn.agent)
+        messages = await self.context.histories.view(key, incoming, fresh=turn.task.fresh)
+        # Nothing is awaited between this look at the account and the call.
+        reason = refusal(turn.task, turn.agent, self.context.settings)
+        if reason is not None:
+            await self.committer.refuse(turn, reason)
+            return None
+        began = time.perf_counter()
+        reply = await self._call_agent(turn, messages)
+        duration = milliseconds(time.perf_counter() - began)
+        await _let_others_on(sum(map(len, reply.written)))
+        if turn.abandoned:
+            return None
+        turn.phase = Phase.ACTING
+        turn_result.events.extend(turn.reports)
         turn_result.remember_reply(reply)
+        turn_result.log_calls(turn.agent, reply.calls, duration)
         return reply
 
     def _incoming(self, turn: Turn) -> list[Entry]:
@@ -473,9 +475,7 @@ class TurnRunner:
             raise MAILError(problem) from error
         except StoreError as error:  # not the engine's own
             raise AgentError(f"agent '{turn.agent}' failed: {error}") from error
-        reply = _checked(turn.agent, output, self.context.settings)
-        await _let_others_on(sum(map(len, reply.written)))
-        return reply
+        return _checked(turn.agent, output, self.context.settings)
 
     def _surroundings(self, turn: Turn) -> CallContext:
         settings, step = self.context.settings, turn.manual
