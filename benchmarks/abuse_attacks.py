@@ -297,16 +297,25 @@ async def messages(attacker: Attacker) -> None:
 
 
 async def pauses(attacker: Attacker) -> None:
-    """Let tasks wait for answers with the largest calls, delete them, and do it again."""
+    """Let tasks wait for answers with the largest calls, delete them, and do it twice more."""
     notes = attacker.account.notes
     first = await _paused(attacker, "first", attacker.orders.count(90))
     await asyncio.sleep(1)
     notes |= {"paused": len(first), "filled_at": time.monotonic()}
-    gone = [await attacker.ask("DELETE", f"/tasks/{task}") for task in first]
-    notes["deleted"] = sum(status in (200, 204) for status in gone)
-    await asyncio.sleep(3)
+    notes["deleted"] = await _deleted(attacker, first)
     if notes["deleted"]:
-        notes["paused_again"] = len(await _paused(attacker, "again", len(first)))
+        again = await _paused(attacker, "again", len(first))
+        await asyncio.sleep(1)
+        await _deleted(attacker, again)
+        notes["reused_at"] = time.monotonic()
+        notes["paused_again"] = len(await _paused(attacker, "more", len(first)))
+
+
+async def _deleted(attacker: Attacker, tasks: list[str]) -> int:
+    """Delete tasks; return how many are gone, once that is done with."""
+    gone = [await attacker.ask("DELETE", f"/tasks/{task}") for task in tasks]
+    await asyncio.sleep(3)
+    return sum(status in (200, 204) for status in gone)
 
 
 async def long_arguments(attacker: Attacker) -> None:
