@@ -70,18 +70,22 @@ class TestLostConnections:
                 post = rows.post(f"t{number}", events=(rows.event(description=str(step)),))
                 receipt = await store.post(post)
                 assert receipt.first_event == step + 1
+                written.set()
 
         async def disturb() -> None:
             while not done.is_set():
                 await asyncio.to_thread(break_connections, url)
+                written.clear()
                 await asyncio.sleep(0.25)
+                await written.wait()  # a busy machine may need longer to connect and to write
 
-        done = asyncio.Event()
+        done, written = asyncio.Event(), asyncio.Event()
         disturbing = asyncio.create_task(disturb())
         try:
             await asyncio.gather(*(work(number) for number in range(8)))
         finally:
             done.set()
+            written.set()
             await disturbing
         for number in range(8):
             events = await store.events(rows.alice, f"t{number}")
