@@ -297,6 +297,29 @@ async def test_a_retry_after_is_kept_to(receiver: Receiver) -> None:
         await receiver.until(lambda: len(receiver.taken) == 2)
 
 
+@pytest.mark.parametrize("status", [500, 410], ids=["waits", "given up"])
+async def test_a_retry_outlives_the_attempt_that_is_under_way(
+    receiver: Receiver, status: int
+) -> None:
+    asked, mended = asyncio.Event(), asyncio.Event()
+
+    async def fail(request: web.Request) -> web.StreamResponse:
+        asked.set()
+        await mended.wait()
+        return web.Response(status=status)
+
+    receiver.answers = [fail]
+    office = Office(receiver.url, first_pause=1e6, longest_pause=1e6, seconds=30.0)
+    async with office.sending():
+        ids = await office.end("t1")
+        await asyncio.wait_for(asked.wait(), 10)
+        (row,) = await office.rows()
+        await office.sender.retry(row.id)
+        mended.set()
+        await receiver.until(lambda: receiver.ids == ids)
+        await office.until()
+
+
 async def test_what_is_too_old_is_given_up_with_all_that_is_as_old(receiver: Receiver) -> None:
     receiver.answers = [500] * 100
     office = Office(receiver.url, give_up_after=0.2)

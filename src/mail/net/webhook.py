@@ -217,6 +217,8 @@ class WebhookSender:
         failure = await self._post(row, posts, settings)
         if failure is None:
             change = WebhookChange(row.id, "done")
+        elif await self._is_retried(swarm, row):
+            return None  # what made this attempt fail may be mended: it is made once more at once
         elif failure.is_final or self._age(row.created_at) > settings.give_up_after:
             reason = failure.reason if failure.is_final else _too_old(settings, failure.reason)
             _log.warning("message %d to the webhook is given up: %s", row.id, reason)
@@ -228,6 +230,11 @@ class WebhookSender:
             change = WebhookChange(row.id, "waiting", attempts, next_at, failure.reason)
         await self._store.change_webhook(swarm, change)
         return failure
+
+    async def _is_retried(self, swarm: str, row: WebhookRow) -> bool:
+        """Tell whether somebody has asked for another attempt since one began."""
+        found = await self._store.list_webhooks(swarm, row.id - 1, 1)
+        return any(one.id == row.id and one.created_at != row.created_at for one in found)
 
     async def _post(
         self, row: WebhookRow, posts: "GuardedPosts", settings: WebhookSettings
