@@ -33,6 +33,17 @@ def pytest_xdist_auto_num_workers() -> int:
     return max(1, (os.cpu_count() or 1) * 3 // 2)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Look for no garbage among what is there to stay: modules, tests and their parameters."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport() -> Generator[None, Any, Any]:
     """Collect no garbage meanwhile: in a finalizer, Python 3.11 loses count while it parses."""
