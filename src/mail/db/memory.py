@@ -37,7 +37,7 @@ from mail.db.base import (
     TurnCommit,
 )
 from mail.db.desk_memory import MemoryDesk
-from mail.db.preferences_memory import MemoryPreferences
+from mail.db.preferences import MemoryPreferences
 from mail.db.rows import as_event, best_matches, distinct_words
 from mail.db.texts import commit_size, text_size
 from mail.db.webhooks import MemoryWebhooks
