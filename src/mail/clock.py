@@ -1,10 +1,10 @@
 """Time and identifiers as values that can be replaced, so that tests are deterministic."""
 
 import os
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
-__all__ = ["Clock", "SystemClock", "format_uuid"]
+__all__ = ["Clock", "SystemClock", "format_uuid", "later"]
 
 
 class Clock(Protocol):
@@ -15,6 +15,12 @@ class Clock(Protocol):
 
     def new_id(self) -> str:
         """Return a fresh UUID in its canonical text form."""
+
+
+def later(now: str, seconds: float) -> str:
+    """Return the time so many seconds after one, in the form of `Clock.now`."""
+    moment = datetime.fromisoformat(now) + timedelta(seconds=seconds)
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 _IDS_AT_ONCE: Final = 64

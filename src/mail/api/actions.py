@@ -5,7 +5,7 @@ import functools
 import inspect
 import sys
 import typing
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from copy import deepcopy
 from typing import Any, Literal, overload
 
@@ -18,7 +18,7 @@ from mail.core.approvals import Approval
 from mail.core.schema import problem_text
 from mail.errors import ConfigError, ToolError, WrongReference
 from mail.swarms_json.names import check_action_name
-from mail.swarms_json.parameters import check_schema
+from mail.swarms_json.parameters import check_schema, told_problem
 from mail.swarms_json.references import TRUSTED, ReferencePolicy
 from mail.swarms_json.types import SwarmsJSONAction
 from mail.swarms_json.utils import build_action_from_swarms_json
@@ -98,7 +98,6 @@ def _is_coroutine_function(callback: Callable[..., Any]) -> bool:
 
 
 _SHOWN = 5
-_WIDTH = 200
 
 
 def is_model(value: object) -> bool:
@@ -140,7 +139,7 @@ class ModelReader:
             payload = self.model.model_validate(args)
         except ValidationError as error:
             details = error.errors(include_url=False, include_input=False)
-            problems = [f"{_place(item['loc'])}: {_cut(problem_text(item))}" for item in details]
+            problems = [f"{told_problem(item['loc'], problem_text(item))}" for item in details]
             raise _refusal(self._action, problems) from None
         return payload.model_dump(mode="json", by_alias=True) if self._as_dict else payload
 
@@ -149,14 +148,6 @@ def _refusal(action: str, problems: list[str]) -> ToolError:
     listing = "; ".join(problems[:_SHOWN])
     more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
     return ToolError(f"invalid arguments for '{action}': {listing}{more}")
-
-
-def _place(path: Iterable[str | int]) -> str:
-    return ".".join(str(part) for part in path) or "arguments"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _WIDTH else text[:_WIDTH] + "…"
 
 
 ToolStyle = Literal["completions", "responses"]

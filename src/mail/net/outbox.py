@@ -13,14 +13,14 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, Protocol
 
 from pydantic_core import from_json
 
-from mail.clock import Clock, SystemClock
+from mail.clock import Clock, SystemClock, later
 from mail.core.addresses import parse_task_contributor
 from mail.core.interswarm import DeliveryOutcome, runner_name
 from mail.core.suggest import hinted
@@ -386,7 +386,7 @@ class OutboxSender:
         most = self._settings.answer_within
         while True:
             try:
-                await self._close_unanswered(_later(self._clock.now(), -most))
+                await self._close_unanswered(later(self._clock.now(), -most))
             except Exception as error:  # noqa: BLE001 - one bad look must not be the last
                 _log.warning("unanswered requests cannot be read: %s", redact(str(error)))
             await asyncio.sleep(min(_LOOK_AGAIN_SECONDS, max(_SHORTEST_PAUSE, most / 10)))
@@ -542,7 +542,7 @@ class OutboxSender:
         is_peers = error.status is None or error.is_permanent
         longest = self._settings.longest_unanswered if is_peers else None
         pause = held if held > 0 else self._settings.pause(row.attempts, longest)
-        next_at = _later(self._clock.now(), pause)
+        next_at = later(self._clock.now(), pause)
         self._look_in(pause)
         waits = row._replace(next_at=next_at)
         _log.info("mail for swarm %r waits %.1f s: %s", row.peer, pause, row.last_error)
@@ -594,7 +594,7 @@ class OutboxSender:
             self._ground(flight)
             self._woken.set()
             if len(self._grounded) > _MOST_GROUNDED:
-                next_at = _later(self._clock.now(), _LOOK_AGAIN_SECONDS)
+                next_at = later(self._clock.now(), _LOOK_AGAIN_SECONDS)
                 await self._store.change_outbox([_change(flight.row._replace(next_at=next_at))])
                 return
             pause = self._settings.pause(failures)
@@ -645,11 +645,6 @@ def _is_forgettable(peer: _Peer) -> bool:
 
 def _change(row: OutboxRow) -> OutboxChange:
     return OutboxChange(row.id, "waiting", row.attempts, row.next_at, row.last_error, row.told)
-
-
-def _later(now: str, seconds: float) -> str:
-    moment = datetime.fromisoformat(now) + timedelta(seconds=seconds)
-    return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def _span(seconds: float) -> str:

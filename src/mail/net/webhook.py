@@ -12,10 +12,10 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from mail.clock import Clock
+from mail.clock import Clock, later
 from mail.db.base import Store
 from mail.db.webhooks import WebhookChange, WebhookRow
 from mail.egress.rules import EgressPolicy, FetchError
@@ -206,7 +206,7 @@ class WebhookSender:
         self._until = time.monotonic() + pause
         reason = failed[-1].reason
         _log.warning("the webhook fails; the next attempt in %.1f s: %s", pause, reason)
-        before = _later(self._clock.now(), -settings.give_up_after)
+        before = later(self._clock.now(), -settings.give_up_after)
         given_up = await self._store.give_up_webhooks(swarm, before, _too_old(settings, reason))
         if given_up:
             _log.warning("%d messages to the webhook are given up: %s", given_up, reason)
@@ -226,7 +226,7 @@ class WebhookSender:
         else:
             attempts = row.attempts + 1
             pause = max(settings.pause(attempts), min(failure.retry_after, _LONGEST_RETRY_AFTER))
-            next_at = _later(self._clock.now(), pause)
+            next_at = later(self._clock.now(), pause)
             change = WebhookChange(row.id, "waiting", attempts, next_at, failure.reason)
         await self._store.change_webhook(swarm, change)
         return failure
@@ -279,8 +279,3 @@ class _Failure:
 def _too_old(settings: WebhookSettings, reason: str) -> str:
     hours = settings.give_up_after / 3600
     return f"not taken within {hours:g} hours; the last attempt: {reason}"
-
-
-def _later(now: str, seconds: float) -> str:
-    moment = datetime.fromisoformat(now) + timedelta(seconds=seconds)
-    return moment.astimezone(UTC).isoformat(timespec="microseconds")

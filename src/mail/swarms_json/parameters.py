@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from mail.errors import ConfigError
 
-__all__ = ["check_parameters", "check_schema"]
+__all__ = ["check_parameters", "check_schema", "told_problem"]
 
 _WIDTH: Final = 200
 _HOLD_SCHEMAS: Final = frozenset(
@@ -56,8 +56,8 @@ def check_schema(action: str, schema: dict[str, Any]) -> None:
     try:
         validator_for(schema, default=Draft202012Validator).check_schema(schema)
     except SchemaError as error:
-        place, problem = _place(error.absolute_path), _cut(error.message)
-        raise ConfigError(f"{wrong}: {place}: {problem}") from None
+        problem = told_problem(error.absolute_path, error.message)
+        raise ConfigError(f"{wrong}: {problem}") from None
     except RecursionError:
         raise ConfigError(f"{wrong}: they are nested too deeply") from None
     _check_properties(action, schema)
@@ -139,9 +139,7 @@ def _references(schema: object, inside: bool = False) -> Iterator[str]:
             yield from _references(part, inside=True)
 
 
-def _place(path: Iterable[str | int]) -> str:
-    return ".".join(str(part) for part in path) or "arguments"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _WIDTH else text[:_WIDTH] + "…"
+def told_problem(path: Iterable[str | int], text: str) -> str:
+    """Return a problem with its place in the arguments, or in their schema, cut to a width."""
+    place = ".".join(str(part) for part in path) or "arguments"
+    return f"{place}: {text if len(text) <= _WIDTH else text[:_WIDTH] + '…'}"

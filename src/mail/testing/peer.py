@@ -10,8 +10,6 @@ from mail.core.addresses import parse_agent_address
 from mail.version import get_protocol_version, get_version
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from aiohttp import web
 
 __all__ = ["LegacyPeer", "LoopbackPeer", "PeerRequest"]
@@ -93,12 +91,7 @@ class LoopbackPeer:
         self._port = self._runner.addresses[0][1]
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: "TracebackType | None",
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -206,14 +199,9 @@ class LegacyPeer(LoopbackPeer):
     _tasks: dict[tuple[str, str], _LegacyTask] = field(default_factory=dict)
     _replying: set[asyncio.Task[None]] = field(default_factory=set)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: "TracebackType | None",
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await asyncio.gather(*self._replying, return_exceptions=True)
-        await super().__aexit__(kind, error, trace)
+        await super().__aexit__(*raised)
 
     def _answered(self, asked: PeerRequest) -> tuple[int, dict[str, Any]]:
         route = asked.path.removeprefix("/interswarm/")

@@ -25,8 +25,6 @@ from mail.llm.script import Script
 from mail.llm.scripted import ScriptedModel
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from mail.api.actions import MAILAction
     from mail.api.swarm import MAILSwarm
 
@@ -312,12 +310,7 @@ class ScriptedSwarm:
     async def __aenter__(self) -> "ScriptedSwarm":
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: "TracebackType | None",
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await self.swarm.shutdown(grace=0)
 
 

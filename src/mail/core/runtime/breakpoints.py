@@ -17,7 +17,7 @@ from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.turn import Control, ControlKind, Turn
 from mail.core.runtime.turn_result import TurnResult, storable
 from mail.core.tasks import TaskState
-from mail.core.tools.call import AgentToolCall, problem_of_arguments
+from mail.core.tools.call import AgentToolCall, problem_of_arguments, to_be_answered
 from mail.core.tools.catalogue import BUILTIN_TOOLS, CATALOGUE, TEXT_TOOL
 from mail.core.tools.convert import normalize_breakpoint_tool_call
 from mail.core.tools.offer import NO_OFFER, Offer
@@ -88,17 +88,8 @@ def call_rows(turn: Turn, turn_result: TurnResult) -> list[CallRow]:
         written = {"arguments": turn_result.arguments_of(call)}
         shown = normalize_breakpoint_tool_call(call, written) | {"id": name, "call_id": name}
         text = to_json(shown).decode()
-        rows.append(CallRow(turn.agent, name, _to_be_answered(call), text, control=control))
+        rows.append(CallRow(turn.agent, name, to_be_answered(call), text, control=control))
     return rows
-
-
-def _to_be_answered(call: AgentToolCall) -> str:
-    """Return what it takes to answer a call later: its name, its id, and the format it came in."""
-    came_in: dict[str, Any] = {"completion": {"role": "assistant"}}
-    if not call.completion:
-        came_in = {"responses": [{"type": "function_call"}]}
-    names = {"tool_name": call.tool_name, "tool_call_id": call.tool_call_id}
-    return AgentToolCall(**names, tool_args={}, **came_in).model_dump_json()
 
 
 def free_call_id(call_id: str, taken: Collection[str]) -> str:

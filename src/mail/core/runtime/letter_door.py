@@ -1,9 +1,8 @@
 """Letters of participants that come into a task: ``spec/SPEC.md``, chapter 23."""
 
-import asyncio
-from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 from mail.core.addresses import create_agent_address
 from mail.core.compose import Subject
@@ -66,7 +65,6 @@ class LetterDoor:
     context: RuntimeContext
     submissions: Submissions
     mail_delivery: MailDelivery
-    _work: set["asyncio.Task[None]"] = field(default_factory=set)
 
     async def take(self, mail: DeskMail) -> None:
         """Store a letter together with the messages that it is for agents, and hand them out.
@@ -80,7 +78,7 @@ class LetterDoor:
             ShuttingDown: the runtime takes no more mail.
             StoreError: it could not be stored.
         """
-        await self._whole(self._take(mail))
+        await self.submissions.to_its_end(self._take(mail))
 
     async def give_up(self, ask: AskRow) -> None:
         """Wait no more for the answer of a participant, and tell the agent that asked.
@@ -88,7 +86,7 @@ class LetterDoor:
         Raises:
             ShuttingDown, StoreError: see `take`.
         """
-        await self._whole(self._give_up(ask))
+        await self.submissions.to_its_end(self._give_up(ask))
 
     async def tell(self, task_id: str, news: Sequence[ReceiptNews]) -> None:
         """Tell a task that goes on what became of letters of its agents, in events.
@@ -96,14 +94,7 @@ class LetterDoor:
         Raises:
             UnknownTask, ShuttingDown, StoreError: see `take`.
         """
-        await self._whole(self._tell(task_id, news))
-
-    async def _whole(self, doing: Coroutine[Any, Any, None]) -> None:
-        """Do something to its end, also when whoever asked for it has left."""
-        work = asyncio.create_task(doing)
-        self._work.add(work)
-        work.add_done_callback(self._work.discard)
-        await asyncio.shield(work)
+        await self.submissions.to_its_end(self._tell(task_id, news))
 
     async def _take(self, mail: DeskMail) -> None:
         letter = mail.letter

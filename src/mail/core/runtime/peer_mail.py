@@ -1,9 +1,8 @@
 """Mail from other swarms, and what became of mail for them: ``spec/SPEC.md``, chapter 20."""
 
-import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
 from pydantic_core import from_json, to_json
@@ -90,7 +89,6 @@ class PeerDoor:
     committer: TurnCommitter
     mail_delivery: MailDelivery
     mailbox_loader: MailboxLoader
-    _work: set["asyncio.Task[Any]"] = field(default_factory=set)
 
     # --- mail that comes ----------------------------------------------------------------------
 
@@ -132,15 +130,7 @@ class PeerDoor:
             StoreError: it could not be stored.
         """
         silent = mail.control is not None and mail.control.is_silent
-        receipt: str = await self._whole(self._hear(mail) if silent else self._take(mail))
-        return receipt
-
-    async def _whole(self, doing: Any) -> Any:
-        """Do something to its end, also when whoever asked for it has left."""
-        work = asyncio.ensure_future(doing)
-        self._work.add(work)
-        work.add_done_callback(self._work.discard)
-        return await asyncio.shield(work)
+        return await self.submissions.to_its_end(self._hear(mail) if silent else self._take(mail))
 
     async def _take(self, mail: PeerMail) -> str:
         self._check_control(mail)
@@ -607,7 +597,7 @@ class PeerDoor:
             ShuttingDown: the runtime takes no more work.
             StoreError: it could not be stored.
         """
-        await self._whole(self._settle(row, outcome))
+        await self.submissions.to_its_end(self._settle(row, outcome))
 
     async def _settle(self, row: OutboxRow, outcome: DeliveryOutcome) -> None:
         try:

@@ -4,10 +4,8 @@ It is tried again as a new delivery of the same message to the same agent, whose
 anew. Docs: ``docs/tasks.md``.
 """
 
-import asyncio
-from collections.abc import Coroutine
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 from mail.core.approvals import Answerer
 from mail.core.envelope import Envelope
@@ -36,7 +34,6 @@ class SetAside:
     context: RuntimeContext
     submissions: Submissions
     mailbox_loader: MailboxLoader
-    _work: set["asyncio.Task[None]"] = field(default_factory=set)
 
     async def retry(self, task_id: str, number: int, by: Answerer) -> None:
         """Deliver a message again, and let its task go on; it is stored when this returns.
@@ -49,7 +46,7 @@ class SetAside:
             ShuttingDown: the runtime takes no more work.
             StoreError: it could not be stored.
         """
-        await self._whole(self._retry(task_id, number, by))
+        await self.submissions.to_its_end(self._retry(task_id, number, by))
 
     async def discard(self, task_id: str, number: int, by: Answerer) -> None:
         """Give a message up for good.
@@ -57,14 +54,7 @@ class SetAside:
         Raises:
             UnknownTask, NotSetAside, ShuttingDown, StoreError: see `retry`.
         """
-        await self._whole(self._discard(task_id, number, by))
-
-    async def _whole(self, doing: Coroutine[Any, Any, None]) -> None:
-        """Do something to its end, also when whoever asked for it has left."""
-        work = asyncio.create_task(doing)
-        self._work.add(work)
-        work.add_done_callback(self._work.discard)
-        await asyncio.shield(work)
+        await self.submissions.to_its_end(self._discard(task_id, number, by))
 
     async def _retry(self, task_id: str, number: int, by: Answerer) -> None:
         async with self.submissions.hold(task_id, new=False) as task:

@@ -5,10 +5,10 @@ Nothing is started before everything is checked, and nothing is acknowledged bef
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from pydantic_core import from_json, to_json
 
@@ -157,6 +157,9 @@ class _Entrance:
             self._room = _AT_ONCE
 
 
+T = TypeVar("T")
+
+
 @dataclass(slots=True, eq=False)
 class Submissions:
     """The door of one runtime."""
@@ -166,6 +169,14 @@ class Submissions:
     committer: TurnCommitter
     mailbox_loader: MailboxLoader
     _entrance: _Entrance = field(default_factory=_Entrance)
+    _work: set["asyncio.Task[Any]"] = field(default_factory=set)
+
+    async def to_its_end(self, doing: Coroutine[Any, Any, T]) -> T:
+        """Do something to its end, also when whoever asked for it has left."""
+        work = asyncio.create_task(doing)
+        self._work.add(work)
+        work.add_done_callback(self._work.discard)
+        return await asyncio.shield(work)
 
     async def accept(self, request: RunRequest) -> Waiter | None:
         """Check, store and deliver what a request asks for.

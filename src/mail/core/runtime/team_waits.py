@@ -18,7 +18,7 @@ from mail.core.envelope import Envelope
 from mail.core.runtime.correspondence import post_of
 from mail.core.runtime.turn import Control
 from mail.core.teams import wait_cycle
-from mail.core.tools.call import AgentToolCall
+from mail.core.tools.call import AgentToolCall, to_be_answered
 from mail.db.base import CallRow, HistoryRow
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class TeamWait:
             number += 1
             call_id = f"{call.tool_call_id}_{number}"
         kept = to_json({"wait": draft, "until": until, "control": control.to_json()}).decode()
-        row = CallRow(turn.agent, call_id, _to_be_answered(call), "", control=kept)
+        row = CallRow(turn.agent, call_id, to_be_answered(call), "", control=kept)
         return cls(row, draft, until, control)
 
     @classmethod
@@ -138,15 +138,6 @@ class TeamWait:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-
-
-def _to_be_answered(call: AgentToolCall) -> str:
-    """Return what it takes to answer a call later: its name, its id, and the format it came in."""
-    came_in: dict[str, Any] = {"completion": {"role": "assistant"}}
-    if not call.completion:
-        came_in = {"responses": [{"type": "function_call"}]}
-    names = {"tool_name": call.tool_name, "tool_call_id": call.tool_call_id}
-    return AgentToolCall(**names, tool_args={}, **came_in).model_dump_json()
 
 
 def end_of_waits(

@@ -5,7 +5,13 @@ from typing import Any, Final
 
 from pydantic import BaseModel, Field, model_validator
 
-__all__ = ["INVALID_JSON_KEY", "TOO_LONG_KEY", "AgentToolCall", "problem_of_arguments"]
+__all__ = [
+    "INVALID_JSON_KEY",
+    "TOO_LONG_KEY",
+    "AgentToolCall",
+    "problem_of_arguments",
+    "to_be_answered",
+]
 
 INVALID_JSON_KEY: Final = "__invalid_json__"
 """The only key of ``tool_args`` when the model's arguments were no JSON object: their text, cut."""
@@ -64,3 +70,12 @@ class AgentToolCall(BaseModel):
                 "tool_call_id": self.tool_call_id,
             }
         return {"type": "function_call_output", "call_id": self.tool_call_id, "output": content}
+
+
+def to_be_answered(call: AgentToolCall) -> str:
+    """Return what it takes to answer a call later: its name, its id, and the format it came in."""
+    came_in: dict[str, Any] = {"completion": {"role": "assistant"}}
+    if not call.completion:
+        came_in = {"responses": [{"type": "function_call"}]}
+    names = {"tool_name": call.tool_name, "tool_call_id": call.tool_call_id}
+    return AgentToolCall(**names, tool_args={}, **came_in).model_dump_json()
