@@ -249,13 +249,17 @@ class Submissions:
         Raises:
             UnknownTask: there is no such task.
         """
-        await asyncio.shield(asyncio.ensure_future(self._cancel(task_id)))
+        await self.to_its_end(self._cancel(task_id))
 
     async def _cancel(self, task_id: str) -> None:
         async with self.hold(task_id, new=False) as task:
-            if task.row.state in (TaskState.RUNNING, TaskState.PAUSED):
-                ending = self.committer.endings.cancel(task)
-                await self.committer.end(task, ending, cancel_mail=True)
+            await self._end(task)
+
+    async def _end(self, task: ActiveTask) -> None:
+        """Cancel a task if it is open."""
+        if task.row.state in (TaskState.RUNNING, TaskState.PAUSED):
+            ending = self.committer.endings.cancel(task)
+            await self.committer.end(task, ending, cancel_mail=True)
 
     async def delete(self, task_id: str, *, cancel: bool) -> None:
         """Delete a task with everything that is stored of it.
@@ -268,7 +272,7 @@ class Submissions:
             UnknownTask: there is no such task.
             TaskRunning: it is running, and is not to be cancelled.
         """
-        await asyncio.shield(asyncio.ensure_future(self._delete(task_id, cancel)))
+        await self.to_its_end(self._delete(task_id, cancel))
 
     async def _delete(self, task_id: str, cancel: bool) -> None:
         async with self.hold(task_id, new=False) as task:
@@ -276,9 +280,7 @@ class Submissions:
                 raise TaskRunning(
                     f"task '{task_id}' is running; cancel it first, or delete it with cancel=true"
                 )
-            if task.row.state in (TaskState.RUNNING, TaskState.PAUSED):
-                ending = self.committer.endings.cancel(task)
-                await self.committer.end(task, ending, cancel_mail=True)
+            await self._end(task)
             await self._remove(task)
             peers = task.row.remote_swarms
         while await self.context.store.purge():
@@ -486,9 +488,7 @@ class Submissions:
             ShuttingDown: the runtime takes no more work.
             StoreError: it could not be stored.
         """
-        return await asyncio.shield(
-            asyncio.ensure_future(self._decide(task_id, approval_id, answer, by))
-        )
+        return await self.to_its_end(self._decide(task_id, approval_id, answer, by))
 
     async def _decide(
         self, task_id: str, approval_id: str, answer: Answer, by: Answerer
