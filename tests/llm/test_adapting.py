@@ -308,6 +308,29 @@ async def test_agents_over_openais_own_library_learn_the_same(unlisted: Unlisted
     assert "stream" not in unlisted.last.body
 
 
+NO_HOST = (
+    "No endpoints found that support the provided 'tool_choice' value. To learn more about "
+    "provider routing, visit: https://openrouter.ai/docs/guides/routing/provider-selection"
+)
+
+
+async def test_a_model_behind_openrouter_of_whose_hosts_none_takes_a_choice(
+    unlisted: Unlisted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENROUTER_API_KEY", KEY)
+    monkeypatch.setenv("OPENROUTER_API_BASE", f"{unlisted.provider.root_url}/v1")
+    unlisted.provider.refusals = [
+        lambda body: (
+            Answer(404, {"error": {"message": NO_HOST, "code": 404}})
+            if "tool_choice" in body
+            else None
+        )
+    ]
+    for _ in range(2):
+        assert (await unlisted.reply("openrouter/dots/dots-3")).text == "Done."
+    assert unlisted.statuses == [404, 200, 200]
+
+
 async def test_what_ollama_refuses_is_changed_under_either_of_its_names(
     unlisted: Unlisted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -438,6 +461,21 @@ BOUND = (
             UNKNOWN,
             Named('tool_choice: type "tool" and "any" are not supported for this model.'),
             {"forced_any": "auto", "forced_named": "auto"},
+        ),
+        (
+            UNKNOWN,
+            Named(NO_HOST),
+            {"forced_any": "auto", "forced_named": "auto", "omit_auto": True},
+        ),
+        (
+            replace(HYBRID, forced_any="unless_thinking", forced_named="off"),
+            Named("Reasoning is mandatory for this endpoint and cannot be disabled."),
+            {
+                "off_switch": {},
+                "thinks": "always",
+                "forced_any": "auto",
+                "forced_named": "auto",
+            },
         ),
         (
             UNKNOWN,

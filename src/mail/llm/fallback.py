@@ -487,7 +487,7 @@ _RULES: Final = (
     ),
     _Rule(
         "always thinks",
-        r"only type=enabled|only works in thinking mode|must be enabled",
+        r"only type=enabled|only works in thinking mode|must be enabled|reasoning is mandatory",
         _never_off,
         "not to think",
     ),
@@ -496,6 +496,12 @@ _RULES: Final = (
         rf"{_CHOICE}.{{0,200}}{_THINKING}|{_THINKING}.{{0,200}}{_CHOICE}",
         _thinking_off,
         "to be forced to call a tool while it thinks",
+    ),
+    _Rule(
+        "routed choice",  # OpenRouter has no host for the model that takes a choice
+        r"no endpoints found that support .{0,40}tool_choice",
+        _set(**_TO_AUTO, omit_auto=True),
+        "to be forced to call a tool",
     ),
     _Rule(
         "choice of one",
