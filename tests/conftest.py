@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from tests.support.postgres import Cluster
@@ -21,7 +22,7 @@ _AUTHORITIES = Path(__file__).parent / "support" / "authorities.pem"
 
 
 def pytest_configure() -> None:
-    """Prepare what the processes that tests start will inherit, too.
+    """Give examples time, and prepare what the processes that tests start will inherit, too.
 
     Ctrl-C is heard again where a shell started the run in the background, with SIGINT ignored: some
     of them are to be interrupted. No site of the world is trusted: none is called.
@@ -29,6 +30,10 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ["SSL_CERT_FILE"] = str(_AUTHORITIES)
+    # On a busy machine, any example takes longer than the 0.2 s that Hypothesis allows.
+    slow = [HealthCheck.too_slow]
+    settings.register_profile("busy", settings.default, deadline=None, suppress_health_check=slow)
+    settings.load_profile("busy")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -133,7 +133,8 @@ async def test_no_token_stays_in_memory() -> None:
     holders = [
         value
         for value in gc.get_objects()
-        if isinstance(value, dict) and any(key == token for key in value if isinstance(key, str))
+        if isinstance(value, dict)
+        and any(key == token for key in list(value) if isinstance(key, str))
     ]
     assert holders == []
 
