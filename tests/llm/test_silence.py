@@ -3,6 +3,8 @@
 import asyncio
 import socket
 import time
+from collections.abc import Awaitable
+from typing import TypeVar
 
 import pytest
 
@@ -10,6 +12,8 @@ from mail.llm.profiles import Profile
 from mail.llm.retry import RetryPolicy
 from mail.llm.settings import LLMSettings
 from mail.llm.silence import Patience, Silence, patience_of, too_late
+
+T = TypeVar("T")
 
 
 async def soon(value: str, seconds: float = 0.0) -> str:
@@ -21,39 +25,44 @@ def watch(seconds: float, most: float = 60.0) -> Silence:
     return Silence(seconds, asyncio.get_running_loop().time() + most)
 
 
+async def wait(silence: Silence, piece: Awaitable[T]) -> T:
+    with silence:
+        return await piece
+
+
 async def test_what_comes_in_time_comes_through() -> None:
     silence = watch(5.0)
-    assert [await silence.wait(soon(str(n))) for n in range(100)] == [str(n) for n in range(100)]
+    assert [await wait(silence, soon(str(n))) for n in range(100)] == [str(n) for n in range(100)]
     silence.close()
 
 
 async def test_each_wait_has_the_whole_time() -> None:
     silence = watch(0.4)
     for _ in range(5):  # together longer than one may take
-        assert await silence.wait(soon("there", 0.15)) == "there"
+        assert await wait(silence, soon("there", 0.15)) == "there"
     with pytest.raises(TimeoutError):
-        await silence.wait(asyncio.Event().wait())
+        await wait(silence, asyncio.Event().wait())
     silence.close()
 
 
 async def test_the_end_comes_first() -> None:
     silence = watch(60.0, most=0.05)
     with pytest.raises(TimeoutError):
-        await silence.wait(asyncio.Event().wait())
+        await wait(silence, asyncio.Event().wait())
     assert asyncio.current_task().cancelling() == 0  # type: ignore[union-attr]
 
 
 async def test_time_between_waits_does_not_count() -> None:
     silence = watch(0.1)
-    assert await silence.wait(soon("one")) == "one"
+    assert await wait(silence, soon("one")) == "one"
     await asyncio.sleep(0.3)
-    assert await silence.wait(soon("two")) == "two"
+    assert await wait(silence, soon("two")) == "two"
     silence.close()
 
 
 async def test_somebody_elses_cancellation_stays_one() -> None:
     silence = watch(30.0)
-    waiting = asyncio.create_task(silence.wait(asyncio.Event().wait()))
+    waiting = asyncio.create_task(wait(silence, asyncio.Event().wait()))
     await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -67,7 +76,7 @@ async def test_what_fails_fails() -> None:
 
     silence = watch(5.0)
     with pytest.raises(ValueError, match="no"):
-        await silence.wait(broken())
+        await wait(silence, broken())
     silence.close()
 
 
@@ -80,9 +89,9 @@ async def test_signs_of_life_begin_the_wait_anew() -> None:
             silence.alive()
         return "at last"
 
-    assert await silence.wait(slow()) == "at last"
+    assert await wait(silence, slow()) == "at last"
     with pytest.raises(TimeoutError):
-        await silence.wait(asyncio.Event().wait())
+        await wait(silence, asyncio.Event().wait())
 
 
 EFFORT = LLMSettings.resolve(reasoning_effort="low")
@@ -119,9 +128,9 @@ def test_thinking_is_not_paid_for_again_and_again(thinks: bool, attempts: int) -
 
 async def test_without_a_limit_only_the_end_counts() -> None:
     silence = Silence(None, asyncio.get_running_loop().time() + 0.3)
-    assert await silence.wait(soon("there", 0.1)) == "there"
+    assert await wait(silence, soon("there", 0.1)) == "there"
     with pytest.raises(TimeoutError):
-        await silence.wait(asyncio.Event().wait())
+        await wait(silence, asyncio.Event().wait())
     silence.close()
 
 
@@ -145,5 +154,5 @@ async def test_a_loop_that_was_held_up_listens_first() -> None:
 
     with here, there:
         loop.call_later(0.05, hold_up)
-        assert await silence.wait(answered()) == b"alive"
+        assert await wait(silence, answered()) == b"alive"
         silence.close()

@@ -279,8 +279,7 @@ async def collect(
                 draft, size = _Draft(), 0
                 sink.restart()
                 continue
-            size += _size(delta)
-            if most is not None and size > most:
+            if most is not None and (size := size + _size(delta)) > most:
                 raise ModelError(
                     f"the model's reply was broken off after {most:,} bytes (max_reply_bytes)"
                 )

@@ -25,6 +25,7 @@ __all__ = [
     "decode",
     "encode",
     "field_of",
+    "fields_of",
     "mark_for_cache",
     "read_chunk",
     "tool_choice",
@@ -264,8 +265,8 @@ def read_chunk(chunk: Any) -> tuple[Delta, Mapping[str, Any]]:
     choices = field_of(chunk, "choices")
     if not choices:
         return Delta(usage=usage), {}
-    choice = _fields(choices[0])
-    piece = _fields(choice.get("delta"))
+    choice = fields_of(choices[0])
+    piece = fields_of(choice.get("delta"))
     thinking = tuple(piece.get("thinking_blocks") or ())
     calls = piece.get("tool_calls")
     delta = Delta(
@@ -279,7 +280,7 @@ def read_chunk(chunk: Any) -> tuple[Delta, Mapping[str, Any]]:
     return delta, piece
 
 
-def _fields(value: Any) -> Mapping[str, Any]:
+def fields_of(value: Any) -> Mapping[str, Any]:
     """Return the fields of a mapping or an object, to look for several of them."""
     if value is None or isinstance(value, dict):
         return value or {}

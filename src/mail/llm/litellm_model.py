@@ -326,8 +326,8 @@ class LiteLLMModel:
         """Return an attempt that goes by what the model's own server says of it."""
         if not is_ollama(request.model):
             return call
-        with watch.hearing():
-            news = await watch.wait(look_up(call.litellm, request.model))
+        with watch.hearing(), watch:
+            news = await look_up(call.litellm, request.model)
         return self._prepared(request, tries) if news else call
 
     async def _attempt(
@@ -347,16 +347,17 @@ class LiteLLMModel:
             guard.take(call.litellm, request.model, call.wire, call.arguments)
             decode = decoder_of(call.wire)
             name = call.arguments["model"]
-            with asking(name), watch.hearing(_prepared_by(request, name)):
-                stream = await watch.wait(_begun(call))
-                piece = await watch.wait(anext(stream, None))  # Gemini is asked only now
+            with asking(name), watch.hearing(_prepared_by(request, name)), watch:
+                stream = await _begun(call)
+                piece = await anext(stream, None)  # Gemini is asked only now
             while piece is not None:
                 guard.check()
                 delta = decode(piece)
                 if delta is not None:
                     delta.usage = delta.usage and _priced(call, request.model, delta.usage, piece)
                     yield delta
-                piece = await watch.wait(anext(stream, None))
+                with watch:
+                    piece = await anext(stream, None)
             _check_finished(stream)
         except TimeoutError as error:
             raise too_late(call is not None and call.patience.thinks) from error

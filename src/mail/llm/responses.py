@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from mail.core.agents import ToolChoice
-from mail.llm.completions import field_of, usage_of
+from mail.llm.completions import field_of, fields_of, usage_of
 from mail.llm.failures import ReportedError
 from mail.llm.history import (
     SEALED_BY,
@@ -33,6 +33,8 @@ from mail.llm.thinking import forced_by
 from mail.llm.tools import choice_name, tools_for
 
 __all__ = ["BUILTIN_ITEMS", "decode", "encode", "history_items", "marked", "parts_of"]
+
+Fields = Mapping[str, Any]
 
 BUILTIN_ITEMS: Final = frozenset(
     {
@@ -197,50 +199,51 @@ def decode(event: Any) -> Delta | None:
     Raises:
         ReportedError: the event says that the reply failed.
     """
-    kind = field_of(event, "type")  # the library's names of them equal the texts
+    fields = fields_of(event)
+    kind = fields.get("type")  # the library's names of them equal the texts
     read = _READERS.get(kind) if isinstance(kind, str) else None
-    return None if read is None else read(event)
+    return None if read is None else read(fields)
 
 
-def _failed(event: Any) -> Delta:
-    raise _reported(field_of(field_of(event, "response"), "error"))
+def _failed(event: Fields) -> Delta:
+    raise _reported(field_of(event.get("response"), "error"))
 
 
-def _error(event: Any) -> Delta:
-    raise _reported(field_of(event, "error") or event)
+def _error(event: Fields) -> Delta:
+    raise _reported(event.get("error") or event)
 
 
-def _place(event: Any) -> int:
-    return int(field_of(event, "output_index") or 0)
+def _place(event: Fields) -> int:
+    return int(event.get("output_index") or 0)
 
 
-def _text(event: Any) -> Delta:
-    return Delta(wire="responses", text=field_of(event, "delta") or "")
+def _text(event: Fields) -> Delta:
+    return Delta(wire="responses", text=event.get("delta") or "")
 
 
-def _reasoning(event: Any) -> Delta:
-    return Delta(wire="responses", reasoning=field_of(event, "delta") or "")
+def _reasoning(event: Fields) -> Delta:
+    return Delta(wire="responses", reasoning=event.get("delta") or "")
 
 
-def _reasoning_done(event: Any) -> Delta:
+def _reasoning_done(event: Fields) -> Delta:
     return Delta(wire="responses", reasoning_done=True)
 
 
-def _added(event: Any) -> Delta:
-    return Delta(wire="responses", calls=tuple(_begun(_place(event), field_of(event, "item"))))
+def _added(event: Fields) -> Delta:
+    return Delta(wire="responses", calls=tuple(_begun(_place(event), event.get("item"))))
 
 
-def _arguments(event: Any) -> Delta:
-    piece = CallPiece(_place(event), arguments=field_of(event, "delta") or "")
+def _arguments(event: Fields) -> Delta:
+    piece = CallPiece(_place(event), arguments=event.get("delta") or "")
     return Delta(wire="responses", calls=(piece,))
 
 
-def _done(event: Any) -> Delta:
-    return Delta(wire="responses", items=((_place(event), field_of(event, "item")),))
+def _done(event: Fields) -> Delta:
+    return Delta(wire="responses", items=((_place(event), event.get("item")),))
 
 
-def _completed(event: Any) -> Delta:
-    response = field_of(event, "response")
+def _completed(event: Fields) -> Delta:
+    response = event.get("response")
     reason = field_of(field_of(response, "incomplete_details"), "reason")
     output = field_of(response, "output") or ()
     return Delta(
@@ -252,7 +255,7 @@ def _completed(event: Any) -> Delta:
     )
 
 
-_READERS: Final[Mapping[str, Callable[[Any], Delta]]] = {
+_READERS: Final[Mapping[str, Callable[[Fields], Delta]]] = {
     "response.output_text.delta": _text,
     "response.refusal.delta": _text,
     "response.reasoning_summary_text.delta": _reasoning,

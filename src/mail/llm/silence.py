@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from mail.egress.client import AsideThreads
 from mail.errors import ModelError
@@ -101,10 +101,12 @@ def too_late(thinks: bool) -> ModelError:
 
 
 class Silence:
-    """Bounds each of many waits, like `asyncio.timeout_at` around each of them.
+    """Bounds each of many waits: ``with`` it, one waits, like with `asyncio.timeout_at`.
 
-    A wait only notes its deadline; the one timer behind it looks at that note when it goes off and
-    is set anew if there is time left, so that a piece that comes in time costs next to nothing.
+    A wait, and a sign of life, only note the time; the one timer behind them looks at that note
+    when it goes off and is set anew if there is time left, so that a piece that comes in time costs
+    next to nothing. Each wait is in a task, and no other is within it. `TimeoutError` says that it
+    took too long.
 
     Args:
         seconds: How long a wait may take; None for as long as the last one may.
@@ -115,34 +117,28 @@ class Silence:
         self._loop = asyncio.get_running_loop()
         self._seconds = float("inf") if seconds is None else seconds
         self._end = end
-        self._due = 0.0
-        self._task: asyncio.Task[object] | None = None
+        self._heard = 0.0
+        self._task: asyncio.Task[Any] | None = None
+        self._cancelled = 0
         self._timer: asyncio.TimerHandle | None = None
         self._expired = False
 
-    async def wait(self, piece: Awaitable[T]) -> T:
-        """Wait for something.
-
-        Raises:
-            TimeoutError: it took too long.
-            RuntimeError: not within an asyncio task.
-        """
-        task = asyncio.current_task()
+    def __enter__(self) -> None:
+        """Begin a wait."""
+        self._task = task = asyncio.current_task()
         if task is None:
             raise RuntimeError("only a task can wait with a time limit")
-        before = task.cancelling()
-        self._due = min(self._end, self._loop.time() + self._seconds)
-        self._task = task
-        if self._timer is None or self._timer.when() > self._due:
-            self._set()
-        try:
-            return await piece
-        except asyncio.CancelledError:
-            if self._expired and task.uncancel() <= before:
-                raise TimeoutError from None
-            raise
-        finally:
-            self._task = None
+        self._cancelled = task.cancelling()
+        self.alive()
+        if self._timer is None:
+            self._set(self._due())
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        """End a wait."""
+        task, self._task = self._task, None
+        expired = self._expired and kind is asyncio.CancelledError
+        if expired and task is not None and task.uncancel() <= self._cancelled:
+            raise TimeoutError from None
 
     @contextmanager
     def hearing(self, provider: str = "") -> Iterator[None]:
@@ -160,7 +156,7 @@ class Silence:
 
     def alive(self) -> None:
         """Begin the wait under way anew: there was a sign of life that is not waited for."""
-        self._due = min(self._end, self._loop.time() + self._seconds)
+        self._heard = self._loop.time()
 
     def close(self) -> None:
         """Let go of the timer."""
@@ -168,22 +164,39 @@ class Silence:
             self._timer.cancel()
             self._timer = None
 
-    def _set(self) -> None:
-        self.close()
-        self._timer = self._loop.call_at(self._due, self._look)
+    def _due(self) -> float:
+        return min(self._end, self._heard + self._seconds)
 
-    def _look(self) -> None:
+    def _set(self, due: float) -> None:
+        self._timer = self._loop.call_at(due, self._look, due)
+
+    def _look(self, at: float) -> None:
         self._timer = None
         if self._task is None:  # nobody waits now; the next wait sets a timer
             return
-        now = self._loop.time()
-        if now - self._due > _HELD_UP:  # then the loop did not listen: it may have to hear first
-            self._due = now + _HELD_UP
-        if now < self._due:
-            self._set()
+        now, due = self._loop.time(), self._due()
+        if now - at > _HELD_UP:  # then the loop did not listen: it may have to hear first
+            due = max(due, now + _HELD_UP)
+        if now < due:
+            self._set(due)
         else:
             self._expired = True
             self._task.cancel()
+
+
+class _Pieces:
+    """The pieces of a body; who asks for the next has heard the one before."""
+
+    def __init__(self, pieces: AsyncIterator[bytes], alive: Alive) -> None:
+        self._next = pieces.__anext__
+        self._alive = alive
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __anext__(self) -> Awaitable[bytes]:
+        self._alive()
+        return self._next()
 
 
 def listen_to(*transports: Any) -> None:
@@ -200,12 +213,10 @@ def listen_to(*transports: Any) -> None:
             self._body = body
             self._alive = alive
 
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            # A generator lets go of the connection together with whoever reads it; this object
-            # lives on in a circle of references.
-            async for piece in self._body:
-                self._alive()
-                yield piece
+        def __aiter__(self) -> AsyncIterator[bytes]:
+            # An object of its own lets go of the connection together with whoever reads it; this
+            # one lives on in a circle of references.
+            return _Pieces(aiter(self._body), self._alive)
 
         async def aclose(self) -> None:
             await self._body.aclose()

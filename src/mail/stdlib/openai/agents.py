@@ -135,14 +135,17 @@ class OpenAIModel:
         try:
             client = await self._open_client(rules)
             opened = self._ask(client, request, profile, patience.read)
-            with watch.hearing():
-                stream = await watch.wait(opened)
-            while (piece := await watch.wait(anext(stream, None))) is not None:
+            with watch.hearing(), watch:
+                stream = await opened
+                piece = await anext(stream, None)
+            while piece is not None:
                 self._guard.check()
                 delta = decode(piece)
                 if delta is not None:
                     finished = finished or delta.finish is not None
                     yield delta
+                with watch:
+                    piece = await anext(stream, None)
         except TimeoutError as error:
             raise too_late(patience.thinks) from error
         except Exception as error:  # noqa: BLE001 - the library passes on what its transport raises
