@@ -23,7 +23,7 @@ from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from mail.cli.common import cleaned
 from mail.config.env import base_folder, expanded, setting
-from mail.errors import ConfigError, MAILError
+from mail.errors import ClientDecodeError, ConfigError, MAILError
 
 __all__ = [
     "KEY_VARIABLE",
@@ -36,6 +36,7 @@ __all__ = [
     "credentials_file",
     "forget",
     "keep",
+    "listed_in",
     "open_keyring",
     "parse_swarm_url",
     "read_token",
@@ -348,3 +349,15 @@ async def ask_server(arguments: argparse.Namespace, method: str, *given: Any, **
     key = api_key(arguments.api_key, arguments.api_key_file, arguments.url)
     async with MAILClient(server_url(arguments.url), key) as client:
         return await getattr(client, method)(*given, **more)
+
+
+def listed_in(answer: object, name: str) -> list[dict[str, Any]]:
+    """Return the objects that a server's answer lists in a field.
+
+    Raises:
+        ClientDecodeError: it lists none there.
+    """
+    found = answer.get(name) if isinstance(answer, dict) else None
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise ClientDecodeError(f"the server's answer has no list of {name}")
+    return found

@@ -12,7 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from mail.cli.common import cleaned, one_line, print_table, whole_number
-from mail.cli.credentials import URL_VARIABLE, add_server_flags, ask_server
+from mail.cli.credentials import URL_VARIABLE, add_server_flags, ask_server, listed_in
 from mail.cli.stores import add_swarm_flags, opened, server_settings, tell_other_swarms
 from mail.config.env import setting
 from mail.errors import ClientDecodeError, ConfigError, MAILError, UnknownTask
@@ -133,7 +133,7 @@ async def _set_aside(arguments: argparse.Namespace) -> None:
             page = await ask_server(
                 arguments, "get_set_aside", arguments.task_id, after=after, owner=arguments.owner
             )
-            found += _checked_mail(page)
+            found += listed_in(page, "mail")
             after = page.get("next_after")
     else:
         found = await _stored_aside(arguments)
@@ -288,14 +288,6 @@ def _checked(task: object) -> Record:
         if not (isinstance(values, list) and all(isinstance(value, dict) for value in values)):
             raise ClientDecodeError(f"'{name}' of a task is not a list of JSON objects")
     return task
-
-
-def _checked_mail(page: object) -> list[Record]:
-    """Check the shape of a page of mail from a server, and return the mail."""
-    mail = page.get("mail") if isinstance(page, dict) else None
-    if not isinstance(mail, list) or not all(isinstance(each, dict) for each in mail):
-        raise ClientDecodeError("the server's answer has no list of mail")
-    return mail
 
 
 def _mail_row(mail: Record) -> tuple[str, ...]:

@@ -8,13 +8,13 @@ import argparse
 import asyncio
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from mail.cli.common import DONE, one_line, print_table, whole_number
-from mail.cli.credentials import add_server_flags, ask_server
+from mail.cli.credentials import add_server_flags, ask_server, listed_in
 from mail.cli.stores import (
     add_swarm_flags,
     opened,
@@ -24,7 +24,7 @@ from mail.cli.stores import (
 )
 from mail.clock import SystemClock
 from mail.db.webhooks import WebhookChange
-from mail.errors import ClientDecodeError, UnknownWebhook
+from mail.errors import UnknownWebhook
 
 if TYPE_CHECKING:
     from mail.db.base import Store
@@ -95,8 +95,11 @@ class Undelivered(ABC):
 
     async def _list(self, arguments: argparse.Namespace) -> None:
         given = {name: getattr(arguments, name) for name in (*self.filters, "after", "limit")}
+        found: Sequence[Record]
         if arguments.url:
-            found = await self._asked(arguments, given)
+            given["limit"] = min(given["limit"], self.page)
+            answer = await ask_server(arguments, f"get_{self.name}", **given)
+            found = listed_in(answer, self.many)
         else:
             found = await self._stored(arguments, given)
         if arguments.json:
@@ -106,14 +109,6 @@ class Undelivered(ABC):
             print_table(
                 [headings, *([_cell(each, name) for name in self.fields] for each in found)]
             )
-
-    async def _asked(self, arguments: argparse.Namespace, given: dict[str, Any]) -> list[Record]:
-        given["limit"] = min(given["limit"], self.page)
-        answer = await ask_server(arguments, f"get_{self.name}", **given)
-        found = answer.get(self.many) if isinstance(answer, dict) else None
-        if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-            raise ClientDecodeError(f"the server's answer has no list of {self.many}")
-        return found
 
     async def _stored(self, arguments: argparse.Namespace, given: dict[str, Any]) -> list[Record]:
         url, configured = server_settings(arguments)

@@ -32,8 +32,7 @@ async def _approvals(session: Session, arguments: argparse.Namespace) -> int:
         return await _show_whole(session, arguments)
     status = "all" if arguments.all else "open"
     page = await session.client.get_approvals(status, limit=arguments.limit)
-    if session.wants_json(arguments):
-        session.screen.show_json(page)
+    if session.shows_json(arguments, page):
         return DONE
     found, view = page["approvals"], View()
     short = short_ids(approval["approval_id"] for approval in found)
@@ -49,8 +48,7 @@ async def _approvals(session: Session, arguments: argparse.Namespace) -> int:
 async def _show_whole(session: Session, arguments: argparse.Namespace) -> int:
     """Show all that is known of a call; nothing of it is cut."""
     approval = await _found(session, arguments.approval_id)
-    if session.wants_json(arguments):
-        session.screen.show_json(approval)
+    if session.shows_json(arguments, approval):
         return DONE
     view, request = View(), approval["action_request"]
     waits = f"waits for an answer, {_left(approval['expires_at'])}".removesuffix(", ")

@@ -365,8 +365,7 @@ _MESSAGES: Final = (
 
 async def _tasks_get(session: Session, arguments: argparse.Namespace) -> int:
     tasks = await session.client.get_tasks()
-    if session.wants_json(arguments):
-        session.screen.show_json(tasks)
+    if session.shows_json(arguments, tasks):
         return DONE
     session.screen.say(f"found {len(tasks)} tasks:")
     for task_id, task in tasks.items():
@@ -444,8 +443,7 @@ _TASKS: Final = (
 
 async def _swarms_get(session: Session, arguments: argparse.Namespace) -> int:
     answer = await session.client.get_swarms()
-    if session.wants_json(arguments):
-        session.screen.show_json(answer)
+    if session.shows_json(arguments, answer):
         return DONE
     swarms = answer.get("swarms") or []
     session.screen.say(f"found {len(swarms)} swarms:")
@@ -474,8 +472,7 @@ async def _swarm_register(session: Session, arguments: argparse.Namespace) -> in
 
 async def _swarms_registry(session: Session, arguments: argparse.Namespace) -> int:
     answer = await session.client.get_swarm_registry()
-    if session.wants_json(arguments):
-        session.screen.show_json(answer)
+    if session.shows_json(arguments, answer):
         return DONE
     for swarm in answer["swarms"]:
         facts = [

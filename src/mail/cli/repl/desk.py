@@ -30,8 +30,7 @@ async def _inbox(session: Session, arguments: argparse.Namespace) -> int:
     page = await session.client.get_desk_messages(
         limit=arguments.limit, before=arguments.before, unread=arguments.unread, mark_read=False
     )
-    if session.wants_json(arguments):
-        session.screen.show_json(page)
+    if session.shows_json(arguments, page):
         return DONE
     for message in page["messages"]:
         _show_line(session, message, message["content"])
@@ -43,8 +42,7 @@ async def _inbox(session: Session, arguments: argparse.Namespace) -> int:
 
 async def _read(session: Session, arguments: argparse.Namespace) -> int:
     found = await session.client.get_desk_message(arguments.message_id)
-    if session.wants_json(arguments):
-        session.screen.show_json(found)
+    if session.shows_json(arguments, found):
         return DONE
     message, screen = found["message"], session.screen
     names = ", ".join(message["recipient_ids"])
@@ -110,8 +108,7 @@ async def _search(session: Session, arguments: argparse.Namespace) -> int:
         limit=arguments.limit,
         before=arguments.before,
     )
-    if session.wants_json(arguments):
-        session.screen.show_json(page)
+    if session.shows_json(arguments, page):
         return DONE
     for message in page["messages"]:
         _show_line(session, message, message["snippet"])
@@ -139,8 +136,7 @@ def _show_page(
     command: str,
 ) -> int:
     """Show a page of a list, each line as (id, name, what else), and how to see the next one."""
-    if session.wants_json(arguments):
-        session.screen.show_json(page)
+    if session.shows_json(arguments, page):
         return DONE
     for name, title, about in lines:
         session.screen.say(f"{name}  {one_line(title)}", (f"  {about}", "dim"))
@@ -154,8 +150,7 @@ async def _thread(session: Session, arguments: argparse.Namespace) -> int:
     page = await session.client.get_desk_messages(
         thread_id=arguments.thread_id, limit=arguments.limit, mark_read=False
     )
-    if session.wants_json(arguments):
-        session.screen.show_json({"thread": thread, **page})
+    if session.shows_json(arguments, {"thread": thread, **page}):
         return DONE
     session.screen.say((thread["title"], "bold"))
     session.screen.note((f"in it: {', '.join(thread['participants'])}", "dim"))

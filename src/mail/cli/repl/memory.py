@@ -19,8 +19,7 @@ async def _memory(session: Session, arguments: argparse.Namespace) -> int:
     if arguments.name is None:
         return await _list(session, arguments)
     found = await session.client.get_memory(arguments.name)
-    if session.wants_json(arguments):
-        session.screen.show_json(found)
+    if session.shows_json(arguments, found):
         return DONE
     screen = session.screen
     screen.note((_state(found), "dim"))

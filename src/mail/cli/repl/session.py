@@ -37,11 +37,16 @@ class Session(NamedTuple):
         """Tell whether a command should print the server's response as JSON."""
         return self.json or bool(arguments.json)
 
+    def shows_json(self, arguments: argparse.Namespace, answer: object) -> bool:
+        """Print the server's response as JSON if a command should; tell whether that was done."""
+        wanted = self.wants_json(arguments)
+        if wanted:
+            self.screen.show_json(answer)
+        return wanted
+
     def tell(self, arguments: argparse.Namespace, answer: object, *lines: str) -> int:
         """Print the server's response, as JSON or as these lines, and return success."""
-        if self.wants_json(arguments):
-            self.screen.show_json(answer)
-        else:
+        if not self.shows_json(arguments, answer):
             for line in lines:
                 self.screen.say(line)
         return DONE

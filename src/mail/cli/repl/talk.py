@@ -277,8 +277,7 @@ async def _new(session: Session, arguments: argparse.Namespace) -> int:
 
 async def _tasks(session: Session, arguments: argparse.Namespace) -> int:
     tasks = await _known(session)
-    if session.wants_json(arguments):
-        session.screen.show_json(tasks)
+    if session.shows_json(arguments, tasks):
         return DONE
     shown = dict(list(tasks.items())[: None if arguments.all else _LISTED])
     await _add_titles(session, shown)

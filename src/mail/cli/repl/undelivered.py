@@ -107,8 +107,7 @@ async def _waiting(
     """List what waits: of which kind each is, with fields of its record, or that nothing does."""
     given = {name: getattr(arguments, name) for name in (*what.filters, "after", "limit")}
     page = await getattr(session.client, f"get_{what.name}")(**given)
-    if session.wants_json(arguments):
-        session.screen.show_json(page)
+    if session.shows_json(arguments, page):
         return DONE
     if what is WEBHOOK:
         url, told = page["url"], ", ".join(page["events"])
