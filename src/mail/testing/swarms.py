@@ -218,8 +218,9 @@ def _check_answers(swarm: "MAILSwarm", answers: Mapping[str, Answer]) -> None:
 
 
 def _answers(result: RunResult, answers: Mapping[str, Answer]) -> list[dict[str, str]] | None:
-    known = [call for call in result.breakpoints if call["name"] in answers]
-    if len(known) < len(result.breakpoints):
+    asked = result.breakpoints
+    known = [call for call in asked if call["name"] in answers]
+    if len(known) < len(asked):
         return None
     return [
         {"call_id": call["call_id"], "content": _content(answers[call["name"]], call)}

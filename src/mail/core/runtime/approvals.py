@@ -209,7 +209,7 @@ def approval_rows(
 
 def _request(call: AgentToolCall, arguments: str) -> str:
     """Return what people are asked about, as JSON, of a call and its arguments in JSON."""
-    if "NaN" in arguments or "Infinity" in arguments:
+    if any(name[0] in arguments and name in arguments for name in ("NaN", "Infinity")):
         # An agent function of one's own may return them, and no answer can have them in JSON.
         arguments = to_json(call.tool_args, inf_nan_mode="null").decode()
     return f'{{"action":{to_json(call.tool_name).decode()},"args":{arguments}}}'

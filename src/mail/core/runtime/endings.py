@@ -117,8 +117,7 @@ class Endings:
         )
         task.change(state=TaskState.PAUSED, awaited=False, finish_asked=False)
         task.pausing = False
-        shown = [from_json(text) for text in texts]
-        return self._ending(task, message, TaskState.PAUSED, everybody=True, breakpoints=shown)
+        return self._ending(task, message, TaskState.PAUSED, everybody=True)
 
     def fail(self, task: ActiveTask, reason: str, *, over_budget: bool = False) -> Ending:
         """The run cannot be finished; the reason goes to the caller (MAIL-TURN-17).
@@ -257,7 +256,6 @@ class Endings:
         before: Sequence[EventRow] = (),
         everybody: bool = False,
         over_budget: bool = False,
-        breakpoints: Sequence[dict[str, Any]] = (),
         settled: tuple[int, ...] = (),
     ) -> Ending:
         calls: tuple[CallRow, ...] = ()
@@ -274,7 +272,7 @@ class Endings:
         if over_budget:
             more["over_budget"] = True
         # The body of a pause is its calls in JSON; they may be long, so they are not written again.
-        listed = message.body if breakpoints else "[]"
+        listed = message.body if status is TaskState.PAUSED else "[]"
         rest = f",{_json(more)[1:]}" if more else "}"
         terminal = EventRow(
             "task_error" if reason is not None else "task_complete",
@@ -287,7 +285,6 @@ class Endings:
                 task_id=task.task_id,
                 message=message.to_wire(),
                 status=status,
-                breakpoints=list(breakpoints),
                 reason=reason,
                 over_budget=over_budget,
             ),

@@ -1,7 +1,9 @@
 """Callers who wait for the end of a run. A waiter belongs to its message (MAIL-TASK-10)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from pydantic_core import from_json
 
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
@@ -23,7 +25,6 @@ class RunResult:
     Attributes:
         message: The final ``broadcast_complete`` message.
         status: completed, paused, failed or cancelled.
-        breakpoints: The open breakpoint calls, as callers see them.
         reason: Why the run failed, or None.
         over_budget: Whether it failed because the task has used up its budget.
     """
@@ -31,9 +32,16 @@ class RunResult:
     task_id: str
     message: MAILMessage
     status: TaskState
-    breakpoints: list[dict[str, Any]] = field(default_factory=list)
     reason: str | None = None
     over_budget: bool = False
+
+    @property
+    def breakpoints(self) -> list[dict[str, Any]]:
+        """The open breakpoint calls, as callers see them: what the message of a pause says."""
+        if self.status is not TaskState.PAUSED:
+            return []
+        calls: list[dict[str, Any]] = from_json(self.message["message"]["body"])
+        return calls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
