@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from mail.llm.script import call, otherwise, say, think, when
+from tests.providers.conversation import kept
 from tests.providers.swarms import MODELS, Path, lead_swarm, run
 from tests.support.provider import FakeProvider
 from tests.support.provider.steps import Cited, Found, PauseTurn, Redacted, RunCode, Search
@@ -154,3 +155,26 @@ async def test_a_paused_turn_goes_on_unseen(provider: FakeProvider, midway: bool
         ("text_output", "There.", None),
     ]
     assert len(provider.requests) == 2
+
+
+@pytest.mark.parametrize("model", ["sonnet-4-5-20250929-v1:0", "opus-4-8", "opus-5-5"])
+@pytest.mark.parametrize("steps", [[Redacted("no")], [say("Look."), think("Two.")]])
+async def test_thoughts_that_cannot_go_back_to_bedrock_are_left_out(
+    provider: FakeProvider, monkeypatch: pytest.MonkeyPatch, model: str, steps: list[Any]
+) -> None:
+    for name, value in provider.environment("bedrock").items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_BEARER_TOKEN_BEDROCK", "a-key-0123456789")
+    monkeypatch.setenv("AWS_REGION_NAME", "us-east-1")
+    provider.script = [
+        when(tool_result="look_up").then(call("task_complete", finish_message="done")),
+        otherwise(think("One."), *steps, call("look_up", word="a")),
+    ]
+    path = Path("completions", f"bedrock/us.anthropic.claude-{model}", "completions")
+    swarm = lead_swarm(path)
+    outcome = await run(swarm, "hi", streamed=False)
+    assert outcome.body == "done"
+    first, *others, last = provider.requests
+    assert [seen.status for seen in (first, *others, last)] == [200, 400, 200]
+    assert not kept(last)
+    await swarm.shutdown()

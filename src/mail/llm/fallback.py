@@ -468,7 +468,7 @@ _RULES: Final = (
     _Rule(
         "thoughts",
         r"bound to a different conversation|invalid `signature`|encrypted[_ ]content|"
-        r"thought.?signature",
+        r"thought.?signature|blocks in the latest assistant message cannot be modified",
         _set(send_back="never", signed_ids=False),
         "its earlier thinking",
         lasting=False,

@@ -39,6 +39,8 @@ def may_think(choice: ToolChoice, exchanges: Sequence[Said | Replied], profile: 
         return False
     if not profile.signed or profile.effort_via == "adaptive":
         return True
+    if profile.send_back == "never":
+        return not _last_message(exchanges)  # what it began with is not sent
     return began_with_thinking(exchanges, profile.wire)
 
 

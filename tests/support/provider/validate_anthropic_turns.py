@@ -67,13 +67,15 @@ def turn_problems(
 ) -> Iterator[str]:
     """Yield where replies of this provider come back altered, and where thinking is missing.
 
-    It is only missed by who thinks within a budget: others may skip it at any time.
+    It is only missed by who thinks within a budget: others may skip it at any time, and take a
+    reply back that has lost all of its thoughts (measured in pydantic-ai#7984).
     """
     for at, message in enumerate(messages):
         if message["role"] == "assistant":
             marks = [mark_of(block) for block in _blocks(message)]
             for sent in _sent(message, issued):
-                yield from _altered(marks, sent, f"messages.{at}", thinking=thinking)
+                strict = thinking and (budgeted or any(mark[0] in _THOUGHTS for mark in marks))
+                yield from _altered(marks, sent, f"messages.{at}", thinking=strict)
     if not (thinking and budgeted):
         return
     calling = [m for m in messages if m["role"] == "assistant" and _ids(m, "tool_use", "id")]
