@@ -288,7 +288,7 @@ class TurnResult:
     failure: str | None = None
     told: str | None = None
     _written: list[str] = field(default_factory=list)
-    _arguments: list[tuple[AgentToolCall, str]] = field(default_factory=list)
+    _arguments: dict[int, tuple[AgentToolCall, str]] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -319,16 +319,15 @@ class TurnResult:
         if reply.written:
             self.entries.extend(reply.entries)
             self._written.extend(reply.written)
-            self._arguments = list(zip(reply.calls, reply.arguments, strict=True))
+            known = zip(reply.calls, reply.arguments, strict=True)
+            self._arguments = {id(call): (call, text) for call, text in known}
         else:
             self.remember(*reply.entries)
 
     def arguments_of(self, call: AgentToolCall) -> str:
         """Return the arguments of a call as JSON; those of the reply are not written again."""
-        for known, arguments in self._arguments:
-            if known is call:
-                return arguments
-        return to_json(call.tool_args).decode()
+        known = self._arguments.get(id(call))  # the call lives as long as its number does
+        return known[1] if known else to_json(call.tool_args).decode()
 
     def log(self, kind: str, description: str = "", **extra: Any) -> None:
         """Add an event."""
