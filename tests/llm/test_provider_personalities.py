@@ -138,7 +138,6 @@ ANTHROPIC: list[Row] = [
     ("anthropic", "claude-opus-4-7", {"thinking": {"type": "enabled"}}, '"thinking.type.enabled"'),
     ("anthropic", "claude-opus-5-5", OFF, '"thinking.type.disabled" is not supported'),
     ("anthropic", "claude-opus-5", OFF | {"output_config": {"effort": "max"}}, 'with effort "max"'),
-    ("anthropic", "claude-opus-5", {"tool_choice": {"type": "any"}}, "may not be enabled when"),
     (
         "anthropic",
         "claude-opus-5-5",
@@ -273,6 +272,7 @@ ACCEPTED: list[tuple[str, str, str, dict[str, Any]]] = [
     ("openai", "gpt-5-pro", "responses", {"reasoning": {"effort": "high"}}),
     ("openai-unverified", "gpt-5.4", "responses", {"stream": True}),
     ("anthropic", "claude-opus-5", "anthropic", OFF | {"tool_choice": {"type": "any"}}),
+    ("anthropic", "claude-opus-5", "anthropic", {"tool_choice": {"type": "any"}}),
     ("anthropic", "claude-fable-5", "anthropic", {"tool_choice": {"type": "any"}}),
     ("anthropic", "claude-sonnet-4-5", "anthropic", {"thinking": {"type": "enabled"}}),
     ("gemini", "gemini-3.1-pro", "gemini", google(thinkingLevel="high")),

@@ -53,7 +53,6 @@ CASES = [
         other="gemini/gemini-3.5-flash",
         other_at="gemini",
         kept=False,
-        refusals=1,  # whether it may be forced while it thinks is not settled
     ),
     Case("claude-bound", "anthropic-bound", "anthropic/claude-opus-5-5", forced=False),
     Case("gemini-3", "gemini", "gemini/gemini-3.5-flash", params=LOW),

@@ -97,6 +97,11 @@ _BEDROCK_ADAPTIVE: Final = {
     "send_back": "always",
 }
 _PRESERVED: Final = "https://platform.claude.com/docs/en/build-with-claude/preserved-thinking"
+_FORCED_ADAPTIVE: Final = (
+    "https://platform.claude.com/docs/en/build-with-claude/thinking; llm-exe#721; pydantic-ai#7195"
+)
+"""Claude may be forced to call a tool while it thinks, if it decides itself how long. Who asks for
+an effort wants thoughts, though, and nothing tells whether a forced call has any."""
 _WHATS_NEW: Final = (
     "https://platform.claude.com/docs/en/models/opus-5-5/whats-new-opus-5-5; litellm#39151"
 )
@@ -886,7 +891,7 @@ _MAKERS: Final = (
         models="Claude Fable 5, Mythos 5, Mythos Preview",
         model=r"claude-(fable-5|mythos-5|mythos-preview)",
         fields={**_CLAUDE_ALWAYS, **_UNLESS_THINKING},
-        source="langchain-aws#1141; LiteLLM's tables (thinking_always_on)",
+        source=f"{_FORCED_ADAPTIVE}; claude-cookbooks#854; LiteLLM's tables (thinking_always_on)",
     ),
     Row(
         id="claude-default-on",
@@ -894,7 +899,7 @@ _MAKERS: Final = (
         models="Claude Opus 5, Sonnet 5",
         model=r"claude-(opus|sonnet)-5",
         fields=_CLAUDE_DEFAULT,
-        source="pydantic-ai#7991; haystack#3526; CLIProxyAPI#4797",
+        source=f"{_FORCED_ADAPTIVE}; pydantic-ai#6161, #7991; haystack#3526",
     ),
     Row(
         id="claude-adaptive",

@@ -168,11 +168,6 @@ _ANTHROPIC = (
     ),
     Rule(check.claude_enabled, "free-code#32, Operit PR 568", "2026-05-30"),
     Rule(check.claude_disabled, "platform.claude.com What's new Opus 5.5", "2026-09-22"),
-    Rule(
-        check.claude_default,
-        "CLIProxyAPI PR 4070: expected, not measured; whoever keeps to it is safe either way",
-        "2026-07-01",
-    ),
     Rule(check.claude_controls, "sub2api PR 6677, litellm PR 41203", "2026-09-05"),
 )
 _BOUND = Rule(

@@ -4,8 +4,17 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["adapts", "always_on", "bound", "default_on", "hides", "interleaves", "thinks"]
-__all__ += ["unforced"]
+__all__ = [
+    "adapts",
+    "always_on",
+    "bound",
+    "default_on",
+    "has_budget",
+    "hides",
+    "interleaves",
+    "thinks",
+    "unforced",
+]
 
 _ADAPTIVE_ONLY = re.compile(r"opus-4[-.][78]|(?:opus|sonnet|haiku|fable|mythos)-5\b")
 _VERSION = re.compile(r"claude-(opus|sonnet|haiku|fable|mythos)-(\d)(?:[-.](\d{1,2}))?(?!\d)")
@@ -15,6 +24,11 @@ _INTERLEAVED = "interleaved-thinking-2025-05-14"
 def thinks(body: Mapping[str, Any]) -> bool:
     """Whether the model may think at all."""
     return _kind(body) in ("enabled", "adaptive")
+
+
+def has_budget(body: Mapping[str, Any]) -> bool:
+    """Whether the model thinks within a budget."""
+    return bool(_kind(body) == "enabled")
 
 
 def adapts(body: Mapping[str, Any]) -> bool:

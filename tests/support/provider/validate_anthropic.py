@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tests.support.provider.issued import Issued
-from tests.support.provider.thinking import adapts, interleaves, thinks
+from tests.support.provider.thinking import adapts, has_budget, interleaves, thinks
 from tests.support.provider.validate_anthropic_blocks import message_problems
 from tests.support.provider.validate_anthropic_turns import pairing_problems, turn_problems
 
@@ -60,7 +60,8 @@ def problems_of(
 ) -> list[str]:
     """Return what is wrong with the body (and headers, if given) of a request.
 
-    At Bedrock (``hosted``) adaptive thinking goes with forced tools (langchain-aws#1141).
+    Adaptive thinking goes with forced tools (llm-exe#721), at Bedrock (``hosted``) from Opus 4.7 on
+    (langchain-aws#1141).
     """
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
@@ -69,13 +70,13 @@ def problems_of(
     if shapes:
         return shapes  # what follows relies on messages that are well formed
     thinking = thinks(body)
-    exclusive = thinking and not (hosted and adapts(body))
+    exclusive = has_budget(body) or (hosted and thinking and not adapts(body))
     return [
         *_header_problems(headers),
         *_parameter_problems(body),
         *_system_problems(body.get("system")),
         *_tool_problems(body.get("tools")),
-        *_choice_problems(body, thinking=exclusive),
+        *_choice_problems(body, exclusive=exclusive),
         *_thinking_problems(body, headers),
         *_mark_problems(body),
         *pairing_problems(messages),
@@ -144,7 +145,7 @@ def _one_tool(tool: Mapping[str, Any]) -> Iterator[str]:
         yield "custom.input_schema: must be an object schema"
 
 
-def _choice_problems(body: Mapping[str, Any], *, thinking: bool) -> Iterator[str]:
+def _choice_problems(body: Mapping[str, Any], *, exclusive: bool) -> Iterator[str]:
     choice = body.get("tool_choice")
     if choice is None:
         return
@@ -156,7 +157,7 @@ def _choice_problems(body: Mapping[str, Any], *, thinking: bool) -> Iterator[str
         yield "tool_choice: may only be specified while providing tools"
     elif kind == "tool" and choice.get("name") not in names:
         yield f"tool_choice: Tool '{choice.get('name')}' not found in provided tools"
-    elif thinking and kind in ("any", "tool"):
+    elif exclusive and kind in ("any", "tool"):
         yield "Thinking may not be enabled when tool_choice forces tool use."
 
 

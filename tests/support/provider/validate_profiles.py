@@ -645,14 +645,6 @@ def claude_disabled(asked: Asked) -> Refusal | None:
     return None
 
 
-def claude_default(asked: Asked) -> Refusal | None:
-    """Who thinks by default is not forced, unless thinking is off."""
-    on = claude.default_on(asked.model) and _thinking(asked) != "disabled"
-    if on and not claude.always_on(asked.model) and is_forced(asked):
-        return _anthropic("Thinking may not be enabled when tool_choice forces tool use.")
-    return None
-
-
 def claude_controls(asked: Asked) -> Refusal | None:
     """The binding is only controlled with its header."""
     controls = (asked.body.get("thinking") or {}).get("block_binding")
