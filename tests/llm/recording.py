@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from mail.llm.request import ModelReply
 
-_KEYS = ("ANTHROPIC", "AZURE_AI", "LITELLM_PROXY", "OPENAI", "XAI")
+_KEYS = ("ANTHROPIC", "AZURE_AI", "LITELLM_PROXY", "OPENAI", "OPENROUTER", "XAI", "ZAI")
+_UNDER_V1 = ("LITELLM_PROXY", "OPENROUTER", "XAI", "ZAI")
 _ONCE = RetryPolicy(base=0.001, cap=0.001, attempts=1, rate_limit_attempts=1)
 
 
@@ -79,8 +80,8 @@ async def recorder(patch: pytest.MonkeyPatch) -> AsyncIterator[Recorder]:
     for name in _KEYS:
         patch.setenv(f"{name}_API_KEY", "sk-recorded-0123456789")
     patch.setenv("OPENAI_BASE_URL", f"{url}/v1")
-    patch.setenv("LITELLM_PROXY_API_BASE", f"{url}/v1")
-    patch.setenv("XAI_API_BASE", f"{url}/v1")
+    for name in _UNDER_V1:
+        patch.setenv(f"{name}_API_BASE", f"{url}/v1")
     patch.setenv("AZURE_AI_API_BASE", url)
     patch.setenv("ANTHROPIC_API_BASE", url)
     try:

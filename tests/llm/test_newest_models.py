@@ -52,6 +52,7 @@ async def test_a_call_that_the_context_window_cut_off_is_not_run(recorded: Recor
 
 @pytest.mark.parametrize("model", ["openai/gpt-6-sol", "litellm_proxy/openai/gpt-6-sol"])
 async def test_what_is_written_to_the_cache_has_its_price(recorded: Recorder, model: str) -> None:
+    # LiteLLM 1.106.2 prices it by itself, from OpenAI's own usage (`cache_write_tokens`).
     costs = []
     for details in ({"cached_tokens": 4}, {"cached_tokens": 4, "cache_write_tokens": 6}):
         events: list[Any] = list(responses_events(CALL))
@@ -406,6 +407,57 @@ async def test_grok_that_the_tables_lack_gets_its_reasoning_back(recorded: Recor
     asked = {"tool_format": "responses", "messages": [USER, SEALED, CALL, OUTPUT]}
     body = await recorded.sent("xai/grok-9-new", **asked)
     assert SEALED in body["input"]
+
+
+# --- chat completions ---
+
+
+@pytest.mark.parametrize(
+    ("model", "effort", "sent"),
+    [
+        ("zai/glm-4.7", "low", {}),
+        ("zai/glm-5.2", "low", {"reasoning_effort": "high"}),
+        ("zai/glm-5.3", "low", {"reasoning_effort": "low"}),
+        ("zai/glm-5.3", None, {}),
+    ],
+)
+async def test_zai_gets_its_effort_past_the_library(
+    recorded: Recorder, model: str, effort: str | None, sent: dict[str, str]
+) -> None:
+    body = await recorded.sent(model, settings=LLMSettings.resolve(effort))
+    assert {key: body[key] for key in body if "effort" in key} == sent
+    assert body["thinking"] == {"type": "enabled", "clear_thinking": False}
+    assert "max_tokens" not in body
+
+
+@pytest.mark.parametrize(
+    ("model", "efforts"),
+    [
+        ("claude-opus-4.8", {"verbosity": "low"}),
+        ("claude-sonnet-4.5", {"reasoning": {"max_tokens": 4000}}),
+    ],
+)
+async def test_claude_at_openrouter_is_not_forced_out_of_its_thinking_and_has_marks(
+    recorded: Recorder, model: str, efforts: dict[str, Any]
+) -> None:
+    for choice in ("required", NAMED):
+        asked = {"tool_choice": choice, "settings": LOW}
+        body = await recorded.sent(f"openrouter/anthropic/{model}", **asked)
+        assert body["tool_choice"] == "auto"
+        assert body.items() >= efforts.items()
+        marks = [message["content"][-1].get("cache_control") for message in body["messages"]]
+        assert marks == [{"type": "ephemeral"}] * 2
+    body = await recorded.sent(f"openrouter/anthropic/{model}")
+    assert (body["tool_choice"], efforts.keys() & body.keys()) == ("required", set())
+
+
+@pytest.mark.parametrize("model", ["openai/gpt-5.4", "openai/gpt-6-sol", "openai/gpt-5-pro"])
+async def test_chats_that_the_library_takes_to_responses_are_not_stored(
+    recorded: Recorder, model: str
+) -> None:
+    body = await recorded.sent(model, settings=LOW)
+    assert recorded.paths[-1] == "/v1/responses"
+    assert body["store"] is False
 
 
 async def test_a_call_that_gemini_signed_fits_into_openais_ids(recorded: Recorder) -> None:

@@ -202,6 +202,12 @@ def test_mistral_gets_a_bridge_and_ids_of_nine_characters(model: str) -> None:
     assert body(model)["messages"] == messages
 
 
+def test_nim_gets_a_bridge_for_every_maker() -> None:
+    messages = body("nvidia_nim/meta/llama-3.3-70b-instruct")["messages"]
+    assert [one["role"] for one in messages[-3:]] == ["tool", "assistant", "user"]
+    assert messages[-2]["content"].strip()
+
+
 def test_nim_gets_no_choice_that_it_may_not_know() -> None:
     assert "tool_choice" not in body("nvidia_nim/meta/llama-3.3-70b-instruct", "auto")
 
