@@ -140,6 +140,13 @@ ROWS: list[tuple[str, str, dict[str, Any], int, dict[str, Any]]] = [
         1,
         {"reasoning_effort": "default"},
     ),
+    (
+        "openai",
+        "ours-like-gpt-5.4",
+        {"settings": settings(reasoning_effort="low")},
+        1,
+        {"reasoning": {"summary": "auto", "effort": "low"}, "store": False},
+    ),
 ]
 
 
@@ -446,6 +453,19 @@ BOUND = (
             UNKNOWN,
             Named("Unsupported parameter: 'reasoning.effort' is not supported with this model."),
             {"effort_via": "none"},
+        ),
+        (
+            UNKNOWN,
+            Named(
+                "Function tools with reasoning_effort are not supported for gpt-5.4 in "
+                "/v1/chat/completions. Please use /v1/responses instead."
+            ),
+            {
+                "wire": "responses",
+                "thinks": "default",
+                "effort_via": "reasoning",
+                "send_back": "always",
+            },
         ),
         (
             HYBRID,

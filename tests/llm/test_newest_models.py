@@ -391,8 +391,28 @@ async def test_an_effort_is_sent_only_if_it_is_asked_for_and_taken(
     body = await recorded.sent(model, tool_format="responses", settings=settings)
     assert body.get("reasoning") == reasoning
     assert body["store"] is False
+    assert "max_output_tokens" not in body, "thinking would be cut off"
     if "chat" not in model:
         assert body["include"] == ["reasoning.encrypted_content"]
+
+
+@pytest.mark.parametrize(("effort", "told"), [("low", ["so it gets 'high'"]), ("high", [])])
+async def test_an_effort_that_becomes_another_is_in_the_log(
+    recorded: Recorder, caplog: pytest.LogCaptureFixture, effort: str, told: list[str]
+) -> None:
+    caplog.set_level("WARNING", logger="mail.llm.litellm_model")
+    await recorded.sent("openai/gpt-5-pro", settings=LLMSettings.resolve(effort))
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line.rpartition(", ")[2] for line in lines] == told
+
+
+async def test_a_model_that_the_tables_lack_gets_its_effort_over_responses(
+    recorded: Recorder,
+) -> None:
+    own = {"wire": "responses", "thinks": "asked"}
+    for _ in range(2):  # the library takes what we registered for a model that does not reason
+        body = await recorded.sent("openai/our-thinker", profile=own, settings=LOW)
+        assert body["reasoning"] == {"summary": "auto", "effort": "low"}
 
 
 async def test_a_model_that_cannot_call_tools_is_not_asked(recorded: Recorder) -> None:

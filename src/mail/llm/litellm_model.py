@@ -294,9 +294,10 @@ class LiteLLMModel:
         request = replace(request, model=chat_name(request.model))
         patience = patience_of(request.settings, profile)
         arguments = encoded(request, profile) | _around(request, patience)
-        if _THINKING in arguments and _loses_thinking(litellm, request.model, profile.wire):
-            inside = {_THINKING: arguments.pop(_THINKING)}
-            arguments["extra_body"] = merged(inside, arguments.get("extra_body", {}))
+        for name, loses in ((_THINKING, _loses_thinking), (_REASONING, _loses_reasoning)):
+            if name in arguments and loses(litellm, request.model, profile.wire):
+                inside = {name: arguments.pop(name)}
+                arguments["extra_body"] = merged(inside, arguments.get("extra_body", {}))
         headers = arguments.pop("extra_headers", {}) | _authorization(request)
         if headers:
             arguments["extra_headers"] = headers
@@ -530,6 +531,18 @@ def _loses_thinking(litellm: Any, model: str, wire: Wire) -> bool:
     if provider != "openai" and not chats:
         return False
     return _THINKING not in (litellm.get_supported_openai_params(model=model) or ())
+
+
+_REASONING: Final = "reasoning"
+
+
+def _loses_reasoning(litellm: Any, model: str, wire: Wire) -> bool:
+    """Tell whether the library drops a model's effort: none that we registered is said to reason.
+
+    See `_stream_unknown`. It drops the effort of OpenAI's models alone, over Responses.
+    """
+    ours: Mapping[str, Any] = litellm.model_cost.get(model) or {}
+    return wire == "responses" and ours.get("source") == REGISTERED
 
 
 _RAISES: Final = "_maybe_raise_for_error_event"
