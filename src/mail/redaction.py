@@ -142,7 +142,7 @@ _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _LOOKED_AT: Final = 4000
 _WORD: Final = 500
 _SHORTEST_SECRET: Final = 8
-_SECRET_VARIABLE: Final = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|DATABASE_URL)$")
+_SECRET_VARIABLE: Final = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|DATABASE_URL)$|BEARER_TOKEN")
 _FOREIGN: Final = re.compile(
     r"\b(?:sk|pk|rk|xai|gsk|hf|ghp|pplx|nvapi)[-_][\w*-]{4,}(?:\.[\w*-]+)*|"
     r"(?<=://)[^\s/@:]*:[^\s/]*(?=@)|(?<=://)[^\s/@]+(?=@)|[^\s/@:'\"]++:[^\s/@]++(?=@)|"

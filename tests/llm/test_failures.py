@@ -78,10 +78,12 @@ def test_reasons_are_cut() -> None:
         "https://x/?key=abcdef",
         "my-own-token",
         "environment-value",
+        "a-bedrock-value",
     ],
 )
 def test_what_looks_like_a_key_is_redacted(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_API_KEY", "environment-value")
+    monkeypatch.setenv("AWS_BEARER_TOKEN_BEDROCK", "a-bedrock-value")
     shown = redact(f"wrong: {text} !", ["my-own-token", ""])
     assert "[redacted]" in shown
     assert text not in shown
