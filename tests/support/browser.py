@@ -59,6 +59,15 @@ class Page:
         found = await self._call("Page.navigate", url=url)
         assert "errorText" not in found, found
 
+    @contextlib.asynccontextmanager
+    async def beginning_with(self, script: str) -> AsyncIterator[None]:
+        """Run a script at the beginning of every document that is opened meanwhile."""
+        await self._call("Page.enable")
+        name = "Page.{}ScriptToEvaluateOnNewDocument"
+        added = await self._call(name.format("add"), source=script)
+        yield
+        await self._call(name.format("remove"), identifier=added["identifier"])
+
     async def run(self, script: str) -> Any:
         """Return what an expression is; promises are waited for."""
         found = await self._call(
