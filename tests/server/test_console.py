@@ -522,7 +522,7 @@ async def test_answers_that_are_wrong_or_late_are_told(inbox: Stage) -> None:
     await inbox.visit("#/tasks/late")
     await inbox.click("Edit", ".approval")
     copies = "[...document.querySelectorAll('.answer-form textarea')][2]"
-    await page.until(f"!!{copies}")
+    await page.until(f"!!{copies}?.closest('.answer-form').contains(document.activeElement)")
     await page.run(f"{copies}.focus(), {copies}.select()")
     await page.write("many")
     await page.press("Enter", ctrl=True)
@@ -530,7 +530,8 @@ async def test_answers_that_are_wrong_or_late_are_told(inbox: Stage) -> None:
     await page.run(f"{copies}.select()")
     await page.write('{"x": 1}')
     await page.press("Enter", ctrl=True)
-    await inbox.shows("copies", ".answer-form .problem")
+    problem = "document.querySelector('.answer-form .problem')?.innerText"
+    await page.until(f"{problem}?.includes('copies') && !{problem}.includes('is not JSON')")
     answer = {"type": "ignore", "args": None}
     headers = bearer("alice")
     done = await inbox.http.post(f"/approvals/{approval}", json=answer, headers=headers)
