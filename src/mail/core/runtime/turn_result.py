@@ -1,7 +1,7 @@
 """What a turn produces: the agent's reply, the handlers' outcomes, and what it will commit."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -165,8 +165,9 @@ class Reply:
             cut = _too_long(kept.calls, most_of_call, _size)
             if cut:
                 return _shortened(kept, cut).storable(most, None)
-        return replace(
-            kept,
+        return Reply(
+            kept.text,
+            kept.calls,
             written=tuple(text.decode() for text in written),
             arguments=tuple(text.decode() for text in arguments),
         )
