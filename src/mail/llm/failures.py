@@ -78,11 +78,7 @@ _LITELLM: Final = "litellm."
 """How a proxy's texts begin, which has the same library inside."""
 _TRANSPORTS: Final = frozenset({"aiohttp", "httpcore", "httpx"})
 _MISTAKES: Final = (AttributeError, ImportError, LookupError, TypeError, ValueError)
-_PACKAGES: Final[Mapping[str, str]] = {
-    "google": "'mail-protocol[vertex]'",
-    "boto3": "boto3",
-    "botocore": "boto3",
-}
+_PACKAGES: Final[Mapping[str, str]] = {"google": "'mail-protocol[vertex]'"}
 """What to install for a module of a provider that is missing."""
 _NO_ADDRESS: Final = ("InvalidU", "NonHttpUrl", "UnsupportedProtocol")
 _CONNECTION: Final = "Connection error."
