@@ -1,6 +1,7 @@
 """Time and identifiers as values that can be replaced, so that tests are deterministic."""
 
 import os
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
@@ -30,12 +31,18 @@ class SystemClock:
     """The machine's clock and random UUIDs."""
 
     def __init__(self) -> None:
+        self._second = 0, ""  # the newest one that was asked for, and how it is written
         self._random: list[bytes] = []
         self._process = 0  # whose they are: a fork must not give out the same ids
 
     def now(self) -> str:
         """Return the current time, for example ``2026-01-01T10:00:00.000000+00:00``."""
-        return datetime.now(UTC).isoformat(timespec="microseconds")
+        seconds, nanoseconds = divmod(time.time_ns(), 1_000_000_000)
+        known, text = self._second
+        if known != seconds:
+            text = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
+            self._second = seconds, text
+        return f"{text}.{nanoseconds // 1000:06}+00:00"
 
     def new_id(self) -> str:
         """Return a random (version 4) UUID."""

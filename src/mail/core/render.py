@@ -66,6 +66,7 @@ _LABELLED = re.compile(
     r"((?:(?:SUCCESS|ERROR): )?)<untrusted-([0-9a-f]{16}) source=[^\n]*>\n(.*)\n</untrusted-\2>",
     re.DOTALL,
 )
+_END = "</body>\n</incoming_message>\n"
 _ENTITIES = {"\r": "&#13;"}  # a parser would turn a bare carriage return into a line feed
 
 
@@ -118,6 +119,8 @@ def subject_as_sent(shown: str, sender_type: str) -> str:
 
 def _looks_official(subject: str) -> bool:
     """Tell whether the first that one sees of a subject, but for backslashes, is two colons."""
+    if "!" <= subject[:1] <= "~" and subject[0] not in ":\\":  # as most: no look at the rest
+        return False
     colons = 0
     for char in subject:
         for plain in unicodedata.normalize("NFKC", char):
@@ -173,16 +176,16 @@ def render_mail(
 ) -> dict[str, str]:
     """Render the parts of a message as a chat entry; see `build_mail_xml`."""
     shown = shown_subject(subject, sender["address_type"])
-    return {"role": "user", "content": "".join(_mail_parts(timestamp, sender, to, shown, body))}
+    text = f"{_head(timestamp, sender, to, shown)}{_text(body)}{_END}"
+    return {"role": "user", "content": text}
 
 
-def _mail_parts(
-    timestamp: str, sender: MAILAddress, to: Iterable[MAILAddress], subject: str, body: str
-) -> Iterator[str]:
+def _head(timestamp: str, sender: MAILAddress, to: Iterable[MAILAddress], subject: str) -> str:
+    """Return what stands before the body of a message."""
     addresses = "\n".join(
-        f"<address {_type(address)}>{_text(address['address'])}</address>" for address in to
+        [f"<address {_type(address)}>{_text(address['address'])}</address>" for address in to]
     )
-    yield (
+    return (
         "\n<incoming_message>\n"
         f"<timestamp>{_text(_utc(timestamp))}</timestamp>\n"
         f"<from {_type(sender)}>{_text(sender['address'])}</from>\n"
@@ -190,9 +193,6 @@ def _mail_parts(
         f"<subject>{_text(subject)}</subject>\n"
         "<body>"
     )
-    for part in sliced(body):
-        yield _text(part)
-    yield "</body>\n</incoming_message>\n"
 
 
 def build_mail_xml(message: MAILMessage, is_manual: bool = False) -> dict[str, str]:
@@ -209,7 +209,11 @@ def build_mail_xml(message: MAILMessage, is_manual: bool = False) -> dict[str, s
 
 def mail_xml_parts(message: MAILMessage) -> Iterator[str]:
     """Yield the text of `build_mail_xml` piece by piece; its subject is the one that was sent."""
-    return _mail_parts(*_fields(message))
+    *head, body = _fields(message)
+    yield _head(*head)
+    for part in sliced(body):
+        yield _text(part)
+    yield _END
 
 
 def _fields(message: MAILMessage) -> tuple[str, MAILAddress, list[MAILAddress], str, str]:

@@ -67,7 +67,7 @@ class _Task:
     response: str | None = None
     keys: set[str] = field(default_factory=set)
     bytes: int = 0
-    updated_at: str = ""
+    ended_at: str = ""
     number: int = 0
 
     def settle(self, seq: int) -> None:
@@ -140,10 +140,10 @@ class MemoryStore(MemoryApprovals, MemoryDesk, MemoryPreferences, MemoryWebhooks
         if post.once is not None and post.once.key in shelf.keys:
             raise KeyTaken
         task_id = post.task.task_id
-        if not (post.new and task_id in shelf.tasks):
-            self._check_desk(post.desk)
         known = shelf.tasks.get(task_id)
-        if not set(post.unset) <= (known.aside.keys() if known else set()):
+        if post.desk is not None and not (post.new and known):
+            self._check_desk(post.desk)
+        if post.unset and not set(post.unset) <= (known.aside.keys() if known else set()):
             raise StoreConflict(f"deliveries {post.unset} are not all set aside")
         receipt = self._write(shelf, known, post)
         if post.once is not None and task_id in shelf.tasks:
@@ -158,8 +158,10 @@ class MemoryStore(MemoryApprovals, MemoryDesk, MemoryPreferences, MemoryWebhooks
         task = shelf.tasks.get(turn.task.task_id)
         if task is None or turn.seq not in task.ready:
             raise StoreConflict(f"delivery {turn.seq} is not waiting")
-        self._check_desk(turn.desk)
-        self._note_shown(turn.owner.swarm, turn.shown)
+        if turn.desk is not None:
+            self._check_desk(turn.desk)
+        if turn.shown:
+            self._note_shown(turn.owner.swarm, turn.shown)
         if turn.done:
             task.settle(turn.seq)
             if turn.dead is not None:
@@ -186,31 +188,41 @@ class MemoryStore(MemoryApprovals, MemoryDesk, MemoryPreferences, MemoryWebhooks
         elif post.new:
             raise StoreConflict(f"task '{post.task.task_id}' already exists")
         task.row = post.task
-        task.settle_for(post)
+        if post.settled or post.unset or post.cancel_mail:
+            task.settle_for(post)
         first_event = len(task.events) + 1
         task.events.extend(post.events)
         for row in post.histories:
             task.histories.setdefault(row.agent, []).append(row.entries)
         for call in post.calls:
             task.calls[(call.agent, call.call_id)] = call
-        self._put_approvals(post.owner, post.task.task_id, post.approvals)
         for memory in post.memories:
             shelf.memories[(memory.namespace, memory.key)] = memory
         if post.response is not None:
             task.response = post.response
         task.bytes += commit_size(post)
-        task.updated_at = datetime.now(UTC).isoformat()
-        seqs = self._deliver(task, post.deliveries)
-        self._write_outbox(task, post)
+        seqs = self._deliver(task, post.deliveries) if post.deliveries else ()
+        self._write_mail(task, post)
+        if post.task.state not in _OPEN:
+            self._file(post.owner, shelf, task)
+        elif shelf.finished:
+            shelf.finished.pop(post.task.task_id, None)
+        return Receipt(first_event, seqs, task.bytes)
+
+    def _write_mail(self, task: _Task, post: Post) -> None:
+        """Write what leaves the task: mail for peers, letters, what people are asked and told."""
+        if post.approvals:
+            self._put_approvals(post.owner, post.task.task_id, post.approvals)
+        if post.outbox or task.outbox:
+            self._write_outbox(task, post)
         if post.inbox is not None:
             self._take_mail(post.owner.swarm, post.inbox)
         if post.desk is not None:
             self._post_letters(post.desk)
         if post.feedback:
             self._take_feedback(post.owner, post.feedback)
-        self._put_webhooks(post.owner.swarm, post.webhooks)
-        self._file(post.owner, shelf, post.task)
-        return Receipt(first_event, seqs, task.bytes)
+        if post.webhooks:
+            self._put_webhooks(post.owner.swarm, post.webhooks)
 
     def _take_mail(self, swarm: str, row: InboxRow) -> None:
         self._inbox[_taken_as(swarm, row)] = row
@@ -257,20 +269,16 @@ class MemoryStore(MemoryApprovals, MemoryDesk, MemoryPreferences, MemoryWebhooks
             self._shelf(grave).tasks[task_id] = _Task(row, outbox=last_words)
 
     def _deliver(self, task: _Task, deliveries: Sequence[Delivery]) -> tuple[int, ...]:
-        if not deliveries:
-            return ()
         first = self._next_seq
         for seq, delivery in enumerate(deliveries, first):
             task.ready[seq] = delivery
         self._next_seq = first + len(deliveries)
         return tuple(range(first, self._next_seq))
 
-    def _file(self, owner: Owner, shelf: _Shelf, row: TaskRow) -> None:
-        """Keep the list of finished tasks, and forget the oldest past the limit."""
-        if row.state in _OPEN:
-            shelf.finished.pop(row.task_id, None)
-            return
-        shelf.finished[row.task_id] = None
+    def _file(self, owner: Owner, shelf: _Shelf, task: _Task) -> None:
+        """Add to the list of finished tasks, and forget the oldest past the limit."""
+        task.ended_at = datetime.now(UTC).isoformat()
+        shelf.finished[task.row.task_id] = None
         while len(shelf.finished) > self._keep_finished:
             forgotten, _ = shelf.finished.popitem(last=False)
             task = shelf.tasks.pop(forgotten)
@@ -509,7 +517,7 @@ class MemoryStore(MemoryApprovals, MemoryDesk, MemoryPreferences, MemoryWebhooks
             (owner, task_id)
             for owner, shelf in self._shelves.items()
             for task_id, task in shelf.tasks.items()
-            if owner.swarm == swarm and task.row.state not in _OPEN and task.updated_at < before
+            if owner.swarm == swarm and task.row.state not in _OPEN and task.ended_at < before
         ]
         return found[:limit]
 

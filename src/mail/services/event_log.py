@@ -286,7 +286,9 @@ class EventLog:
         """Hand committed events to the readers."""
         if not rows:
             return
-        size = sum([_EVENT_BYTES + len(row.description) + len(row.extra) for row in rows])
+        size = _EVENT_BYTES * len(rows)
+        for row in rows:
+            size += len(row.description) + len(row.extra)
         self._keep(task_id, first, rows, size)
         readers = self._readers.get(task_id)
         if not readers:
@@ -300,8 +302,11 @@ class EventLog:
             reader.push(events, size)
 
     def _keep(self, task_id: str, first: int, rows: Sequence[EventRow], size: int) -> None:
-        recent = self._recent.setdefault(task_id, deque())
-        self._recent.move_to_end(task_id)
+        recent = self._recent.get(task_id)
+        if recent is None:
+            recent = self._recent[task_id] = deque()
+        else:
+            self._recent.move_to_end(task_id)
         recent.append((first, rows, size))
         self._recent_bytes += size
         oldest = first + len(rows) - self._recent_limit

@@ -118,11 +118,12 @@ class QueuedMessage:
     @property
     def place(self) -> tuple[int, int, int]:
         """The message's place in its lane."""
-        if self.decided:
-            return -1, self.delivery.tier, self.seq
         rank = 2 if self.delivery.interrupt else 3
-        if self.control is not None and (self.finish or self.goes_on):
-            rank = 1
+        if self.control is not None:
+            if self.control.decided:
+                return -1, self.delivery.tier, self.seq
+            if self.finish or self.goes_on:
+                rank = 1
         return 0 if self.filed else rank, self.delivery.tier, self.seq
 
 
@@ -318,10 +319,12 @@ class Mailbox:
         return (_BUFFERED, 0, queued.seq) if self._manual and queued.passive else queued.place
 
     def _claimable(self, lane: _Lane) -> bool:
-        head = lane.head
-        if head is not None and head.decided and not lane.busy:
+        if lane.busy or not lane.queued_messages:
+            return False
+        head = lane.queued_messages[0][1]
+        if head.control is not None and head.control.decided:
             return True
-        if head is None or lane.busy or lane.blocked or (self._manual and head.passive):
+        if lane.blocked or (self._manual and head.passive):
             return False
         level = self._held.get(lane.key.task_id)
         if level is None or (level is Hold.SOFT and (head.finish or head.goes_on)):
