@@ -209,8 +209,8 @@ def build_mail_xml(message: MAILMessage, is_manual: bool = False) -> dict[str, s
 
 def mail_xml_parts(message: MAILMessage) -> Iterator[str]:
     """Yield the text of `build_mail_xml` piece by piece; its subject is the one that was sent."""
-    *head, body = _fields(message)
-    yield _head(*head)
+    timestamp, sender, to, subject, body = _fields(message)
+    yield _head(timestamp, sender, to, subject)
     for part in sliced(body):
         yield _text(part)
     yield _END

@@ -101,13 +101,13 @@ def text_size(text: str) -> int:
 
 def commit_size(post: Post) -> int:
     """Return about how many bytes the records of a commit take."""
-    return _records_size(_records(post))
+    records = _records(post)
+    return sum(map(_measure(records), records)) + _ROW_BYTES * len(records)
 
 
-def _records_size(records: Sequence[str]) -> int:
-    ascii_only = all(map(str.isascii, records))  # most are: no call for each of them
-    size = sum(map(len, records)) if ascii_only else sum(map(text_size, records))
-    return size + _ROW_BYTES * len(records)
+def _measure(texts: Iterable[str]) -> Callable[[str], int]:
+    """Return what tells the bytes of each text: most are ASCII, whose length is enough."""
+    return len if all(map(str.isascii, texts)) else text_size
 
 
 class Records(NamedTuple):
@@ -353,6 +353,7 @@ class Parcel:
     """
 
     __slots__ = (
+        "_characters",
         "_made",
         "_post",
         "_records",
@@ -372,22 +373,30 @@ class Parcel:
         self._post = post
         self._made = False
         self._records = _records(post)
-        self.takes_long = sum(map(len, self._records)) > _QUICK
+        self._characters = sum(map(len, self._records))
+        self.takes_long = self._characters > _QUICK
 
     def opened(self) -> "Parcel":
         """Return the parcel with its attributes. Long texts take time: call it in a thread."""
         if not self._made:
             post, records = self._post, self._records
-            self.event_sizes = [text_size(row.extra + row.description) for row in post.events]
-            changed = " " in {text[:1] for text in records}
-            if changed or max(map(len, records), default=0) > LARGE:
+            size = _measure(records)
+            self.event_sizes = [size(row.extra) + size(row.description) for row in post.events]
+            if self._is_to_be_packed():
                 self.post, self.texts = _packed(post)
                 self.bytes = commit_size(self.post)
             else:
                 self.post, self.texts = post, {}
-                self.bytes = _records_size(records)
+                self.bytes = sum(map(size, records)) + _ROW_BYTES * len(records)
             self._made = True
         return self
+
+    def _is_to_be_packed(self) -> bool:
+        """Tell whether a record is large, or begins as if it had been changed."""
+        records = self._records
+        if self._characters > LARGE and max(map(len, records)) > LARGE:
+            return True
+        return " " in [text[:1] for text in records]
 
 
 async def packed(post: Post, thread: Executor) -> Parcel:
@@ -416,8 +425,9 @@ def _records(post: Post) -> list[str]:
         records += (row.request, row.description, row.answer or "")
     if post.response is not None:
         records.append(post.response)
-    records += [row.wrapper for row in post.outbox]
-    if isinstance(post, TurnCommit):
+    if post.outbox:
+        records += [row.wrapper for row in post.outbox]
+    if isinstance(post, TurnCommit) and post.journal:
         records += [row.payload for row in post.journal]
     return records
 

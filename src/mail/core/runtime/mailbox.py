@@ -256,13 +256,13 @@ class Mailbox:
     def claim(self) -> QueuedMessage | None:
         """Take the next message and make its lane busy; None when nothing can be claimed."""
         while self._ready:
-            tier, seq, key = heapq.heappop(self._ready)
+            _, seq, key = heapq.heappop(self._ready)
             lane = self._lanes.get(key)
-            head = lane.head if lane else None
-            if lane is None or head is None or (head.delivery.tier, head.seq) != (tier, seq):
-                continue  # an offer made before the lane changed
-            if not self._claimable(lane):
+            if lane is None or not self._claimable(lane):
                 continue
+            head = lane.queued_messages[0][1]
+            if head.seq != seq:
+                continue  # an offer made before the lane changed
             heapq.heappop(lane.queued_messages)
             lane.busy = True
             self._seqs.discard(seq)
