@@ -60,7 +60,7 @@ def test_the_arguments_of_a_reply_are_written_once() -> None:
     turn_result.remember_reply(reply)
     written = [turn_result.arguments_of(call) for call in reply.calls]
     assert written == ['{"é":"x"}', "{}", '{"reason":"x"}']
-    assert all(map(operator.is_, written, reply.arguments))
+    assert all(map(operator.is_, written, (arguments for _, _, arguments in reply.said)))
     edited = reply.calls[0].model_copy(update={"tool_args": {"y": 1}})
     assert turn_result.arguments_of(edited) == '{"y":1}'
 

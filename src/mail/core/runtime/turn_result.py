@@ -11,7 +11,7 @@ from mail.core.envelope import Envelope
 from mail.core.runtime.histories import Entry, with_arguments
 from mail.core.runtime.team_waits import WaitDraft
 from mail.core.tools.call import INVALID_JSON_KEY, TOO_LONG_KEY, AgentToolCall
-from mail.core.tools.catalogue import BUILTIN_TOOLS, TEXT_TOOL
+from mail.core.tools.catalogue import PASSIVE
 from mail.core.wire import MessageKind
 from mail.db.base import CallRow, EventRow, JournalRow, MemoryRow
 from mail.errors import AgentError
@@ -31,8 +31,8 @@ __all__ = [
 REPLY_KEY: Final = "reply"
 _INVALID_SHOWN: Final = 2000
 _CAME_IN: Final = {"completion", "responses"}
-_NO_CALLS: Final = {*BUILTIN_TOOLS, TEXT_TOOL}
-"""What a model did or said without calling a tool of its agent."""
+_LISTED: Final = len("[,,],")
+"""What a call has in a JSON list of calls beside its name, its id and its arguments."""
 _PRIVATE: Final = {"acknowledge_broadcast": "note", "ignore_broadcast": "reason"}
 """Arguments that no event shows (MAIL-TOOL-13)."""
 
@@ -112,18 +112,19 @@ class ToolOutcome(NamedTuple):
         return f"{word}: {self.details}" if self.details else word
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reply:
     """What an agent function returned.
 
-    ``written`` are its `entries` as JSON, ``arguments`` those of its calls, where they have been
-    written already.
+    Once it is `storable`, ``said`` are the name, the id and the arguments of each call as JSON,
+    ``written`` are its `entries`, and ``size`` is how many bytes they have.
     """
 
     text: str | None
     calls: list[AgentToolCall]
-    written: tuple[str, ...] = ()
-    arguments: tuple[str, ...] = ()
+    said: list[tuple[str, str, str]] = field(default_factory=list)
+    written: list[str] = field(default_factory=list)
+    size: int = 0
 
     @property
     def entries(self) -> list[Entry]:
@@ -152,25 +153,35 @@ class Reply:
             cut = _too_long(self.calls, most_of_call, _least_size)
             kept = _shortened(self, cut) if cut else self
         try:
-            said, arguments, written = _in_json(kept)
+            said = kept.write()
         except ValueError as error:
             if "surrogates" not in str(error):
                 raise
             kept = _without_surrogates(kept)
-            said, arguments, written = _in_json(kept)
-        size = max(said, sum(map(len, written)))
-        if most is not None and size > most:
-            raise AgentError(f"the reply has {size:,} bytes, and max_reply_bytes is {most:,}")
+            said = kept.write()
+        if most is not None and kept.size > most:
+            raise AgentError(f"the reply has {kept.size:,} bytes, and max_reply_bytes is {most:,}")
         if most_of_call is not None and said > most_of_call:
             cut = _too_long(kept.calls, most_of_call, _size)
             if cut:
                 return _shortened(kept, cut).storable(most, None)
-        return Reply(
-            kept.text,
-            kept.calls,
-            written=tuple(text.decode() for text in written),
-            arguments=tuple(text.decode() for text in arguments),
-        )
+        return kept
+
+    def write(self) -> int:
+        """Write down its calls and entries; return how many bytes a JSON list of the calls has."""
+        self.said, self.written = [], []
+        said, size = 1, 0
+        for call in self.calls:
+            name, call_id = to_json(call.tool_name), to_json(call.tool_call_id)
+            arguments = to_json(call.tool_args)
+            said += len(name) + len(call_id) + len(arguments) + _LISTED
+            self.said.append((name.decode(), call_id.decode(), arguments.decode()))
+        for entry in self.entries:
+            text = to_json(entry)
+            size += len(text)
+            self.written.append(text.decode())
+        self.size = max(said, size)
+        return said
 
     def to_json(self) -> str:
         """Return the reply as JSON for the journal; what the calls came in is written once."""
@@ -189,14 +200,6 @@ class Reply:
         calls: list[dict[str, Any]] = raw["calls"]
         came_in = {name: calls[0][name] for name in _CAME_IN} if calls else {}
         return cls(raw["text"], [AgentToolCall.model_validate(came_in | call) for call in calls])
-
-
-def _in_json(reply: Reply) -> tuple[int, list[bytes], list[bytes]]:
-    """Return how many bytes a reply's calls have as JSON, their arguments and its entries in it."""
-    names = to_json([(call.tool_name, call.tool_call_id) for call in reply.calls])
-    arguments = [to_json(call.tool_args) for call in reply.calls]
-    said = len(names) + sum(map(len, arguments)) + len(arguments)
-    return said, arguments, [to_json(entry) for entry in reply.entries]
 
 
 def _without_surrogates(reply: Reply) -> Reply:
@@ -223,17 +226,24 @@ def _too_long(
     calls: Sequence[AgentToolCall], most: int, size: Callable[[Mapping[str, Any]], int]
 ) -> dict[str, dict[str, Any]]:
     """Return what stands in place of the arguments of calls that have too many, by their ids."""
-    told = f"more than {most:,} bytes, which is max_argument_bytes; make several calls"
-    return {
-        call.tool_call_id: {TOO_LONG_KEY: told}
+    long = [
+        call.tool_call_id
         for call in calls
-        if call.tool_name not in _NO_CALLS and size(call.tool_args) > most
-    }
+        if call.tool_name not in PASSIVE and size(call.tool_args) > most
+    ]
+    if not long:
+        return {}
+    told = f"more than {most:,} bytes, which is max_argument_bytes; make several calls"
+    return {call_id: {TOO_LONG_KEY: told} for call_id in long}
 
 
 def _least_size(arguments: Mapping[str, Any]) -> int:
     """Return how many bytes arguments have at least, at a glance."""
-    return sum(len(value) for value in arguments.values() if isinstance(value, str))
+    size = 0
+    for value in arguments.values():
+        if isinstance(value, str):
+            size += len(value)
+    return size
 
 
 def _size(arguments: Mapping[str, Any]) -> int:
@@ -271,7 +281,8 @@ class TurnResult:
     earlier by a journal commit, which empties them here. ``paused`` are its breakpoint calls,
     ``waits`` those that wait for teammates.
     ``described`` is what people read about those that need an approval, by their ids.
-    ``spoken`` is the message that ends a manual step, ``told`` why the agent failed.
+    ``spoken`` is the message that ends a manual step, ``told`` why the agent failed. ``size`` is
+    about how many bytes the entries have.
     """
 
     now: Callable[[], str]
@@ -288,13 +299,9 @@ class TurnResult:
     spoken: Envelope | None = None
     failure: str | None = None
     told: str | None = None
+    size: int = 0
     _written: list[str] = field(default_factory=list)
-    _arguments: dict[int, tuple[AgentToolCall, str]] = field(default_factory=dict)
-
-    @property
-    def size(self) -> int:
-        """How many characters the entries have as JSON."""
-        return sum(map(len, self._written))
+    _reply: Reply | None = None
 
     @property
     def history(self) -> str:
@@ -313,22 +320,27 @@ class TurnResult:
         """
         self.entries.extend(entries)
         for entry in entries:
-            self._written.append(to_json(entry).decode())
+            text = to_json(entry)
+            self.size += len(text)
+            self._written.append(text.decode())
 
     def remember_reply(self, reply: Reply) -> None:
         """Add the agent's reply to its history."""
+        self._reply = reply
         if reply.written:
             self.entries.extend(reply.entries)
             self._written.extend(reply.written)
-            known = zip(reply.calls, reply.arguments, strict=True)
-            self._arguments = {id(call): (call, text) for call, text in known}
+            self.size += reply.size
         else:
             self.remember(*reply.entries)
 
     def arguments_of(self, call: AgentToolCall) -> str:
         """Return the arguments of a call as JSON; those of the reply are not written again."""
-        known = self._arguments.get(id(call))  # the call lives as long as its number does
-        return known[1] if known else to_json(call.tool_args).decode()
+        if self._reply is not None:
+            for each, (_, _, arguments) in zip(self._reply.calls, self._reply.said, strict=False):
+                if each is call:
+                    return arguments
+        return to_json(call.tool_args).decode()
 
     def log(self, kind: str, description: str = "", **extra: Any) -> None:
         """Add an event."""
@@ -336,39 +348,37 @@ class TurnResult:
             EventRow(kind, self.now(), description, to_json(extra).decode() if extra else "{}")
         )
 
-    def log_calls(self, agent: str, calls: Sequence[AgentToolCall], duration_ms: float) -> None:
+    def log_calls(self, agent: str, reply: Reply, duration_ms: float) -> None:
         """Log every call with its reasoning; a call without any points to the last that had some.
 
         Args:
             agent: Whose calls they are.
-            calls: The calls of one reply.
-            duration_ms: How long the agent took to make that reply.
+            reply: The reply that they are in.
+            duration_ms: How long the agent took to make it.
         """
         reasoned: str | None = None
-        for call in calls:
+        now, caller = self.now(), to_json(agent).decode()
+        for call, (name, call_id, arguments) in zip(reply.calls, reply.said, strict=True):
             hidden = _PRIVATE.get(call.tool_name)
-            arguments = (
-                to_json(_without(call.tool_args, hidden)).decode()
-                if hidden
-                else self.arguments_of(call)
+            if hidden is not None:
+                arguments = to_json(_without(call.tool_args, hidden)).decode()
+            text = (
+                f'{{"tool_name":{name},"tool_args":{arguments},"tool_call_id":{call_id},'
+                f'"caller":{caller},"duration_ms":{duration_ms}}}'
             )
-            named = f'{{"tool_name":{to_json(call.tool_name).decode()},"tool_args":{arguments},'
-            extra: dict[str, Any] = {
-                "tool_call_id": call.tool_call_id,
-                "caller": agent,
-                "duration_ms": duration_ms,
-            }
-            blocks = [block for block in call.reasoning or () if block.strip()]
-            if blocks:
+            extra: dict[str, Any] = {}
+            if call.reasoning and (blocks := [each for each in call.reasoning if each.strip()]):
                 extra["reasoning"] = "\n\n".join(blocks)
                 reasoned = call.tool_call_id
             elif reasoned is not None:
                 extra["reasoning_ref"] = reasoned
             if call.preamble:
                 extra["preamble"] = call.preamble
-            told = f"agent {agent} called {call.tool_name}"
-            text = named + to_json(extra).decode()[1:]
-            self.events.append(EventRow("tool_call", self.now(), told, text))
+            if extra:
+                text = f"{text[:-1]},{to_json(extra).decode()[1:]}"
+            self.events.append(
+                EventRow("tool_call", now, f"agent {agent} called {call.tool_name}", text)
+            )
 
     def take(self, call: AgentToolCall, outcome: ToolOutcome) -> None:
         """Add what a handler decided about a call."""

@@ -26,7 +26,7 @@ from mail.core.runtime.handlers import HANDLERS, ToolContext
 from mail.core.runtime.histories import Entry
 from mail.core.runtime.mailbox import LaneKey
 from mail.core.runtime.settings import RuntimeSettings
-from mail.core.runtime.tool_dispatch import BUILTIN_TOOLS, TEXT_TOOL, ToolDispatcher
+from mail.core.runtime.tool_dispatch import TEXT_TOOL, ToolDispatcher
 from mail.core.runtime.turn import ControlKind, Origin, Phase, Turn
 from mail.core.runtime.turn_commit import TurnCommitter
 from mail.core.runtime.turn_result import (
@@ -40,6 +40,7 @@ from mail.core.runtime.turn_result import (
     storable,
 )
 from mail.core.tools.call import AgentToolCall, problem_of_arguments
+from mail.core.tools.catalogue import PASSIVE
 from mail.core.tools.offer import NO_OFFER, Offer
 from mail.core.usage import Usage
 from mail.db.base import JournalRow
@@ -326,9 +327,11 @@ class TurnRunner:
         try:
             if turn.manual is not None and await self.committer.forsaken(turn):
                 return
-            if await self.committer.stopped_by_limit(turn):
+            limited = turn.task.row.max_steps is not None
+            if limited and await self.committer.stopped_by_limit(turn):
                 return
-            journal = await self._recover(turn)
+            again = turn.queued.recovered or turn.queued.filed
+            journal = await self._recover(turn) if again else {}
             if journal is None:
                 await self.committer.bury(turn)
                 return
@@ -374,7 +377,8 @@ class TurnRunner:
                 return
             await self._failed(turn, _reason(turn, error))
             return
-        await _let_others_on(turn_result.size)
+        if turn_result.size > _LARGE:
+            await _let_others_on()
         await self.committer.commit(turn, turn_result)
 
     async def _carry_out(self, turn: Turn, journal: Mapping[str, JournalRow]) -> None:
@@ -422,7 +426,8 @@ class TurnRunner:
         """Return the agent's reply; None when it was not asked, or nobody wants its reply."""
         known = journal.get(REPLY_KEY)
         incoming = self._incoming(turn)
-        await _let_others_on(len(turn.shown))
+        if len(turn.shown) > _LARGE:
+            await _let_others_on()
         turn_result.remember(*incoming)
         if known is not None:
             turn.phase = Phase.ACTING
@@ -439,13 +444,14 @@ class TurnRunner:
         began = time.perf_counter()
         reply = await self._call_agent(turn, messages)
         duration = milliseconds(time.perf_counter() - began)
-        await _let_others_on(sum(map(len, reply.written)))
+        if reply.size > _LARGE:
+            await _let_others_on()
         if turn.abandoned:
             return None
         turn.phase = Phase.ACTING
         turn_result.events.extend(turn.reports)
         turn_result.remember_reply(reply)
-        turn_result.log_calls(turn.agent, reply.calls, duration)
+        turn_result.log_calls(turn.agent, reply, duration)
         return reply
 
     def _incoming(self, turn: Turn) -> list[Entry]:
@@ -461,10 +467,9 @@ class TurnRunner:
         return [{"role": "user", "content": turn.shown}]
 
     async def _call_agent(self, turn: Turn, messages: list[Entry]) -> Reply:
-        forced = _forced_by_offer(turn, _offer_for(turn))
         function = self.context.agents[turn.agent].function
         try:
-            output = await function(messages, _choice(turn, forced))
+            output = await function(messages, _choice(turn))
         except asyncio.CancelledError:
             handle = turn.handle
             if turn.abandoned or handle is None or handle.cancelling():
@@ -510,8 +515,8 @@ class TurnRunner:
         if offer.tools or self.context.breakpoint_tools or self.context.holds:
             asked, surplus = _without_surplus(offer, calls)
             paused, calls = split_breakpoints(turn.agent, asked, self.context, offer.names)
-        slow = any(call.tool_name not in HANDLERS for call in calls if not _passive(call))
-        if REPLY_KEY not in journal and slow:
+        names = {call.tool_name for call in calls} - PASSIVE
+        if REPLY_KEY not in journal and not names <= HANDLERS.keys():  # actions are slow
             turn_result.journal.append(JournalRow(REPLY_KEY, "done", reply.to_json()))
         turn_result.paused.extend(paused)
         for call in dropped:
@@ -525,7 +530,7 @@ class TurnRunner:
             return
         # A step ends with words, so an agent that only sent mail is asked for them.
         silent = turn.manual and not turn_result.reprompts and turn_result.completes is None
-        if silent or all(_passive(call) for call in calls):
+        if silent or not names:
             take_text(turn, turn_result, reply, self.context)
 
     async def _put_off(self, turn: Turn, error: ModelError) -> bool:
@@ -550,14 +555,13 @@ class TurnRunner:
         await self.committer.commit(turn, turn_result)
 
 
-async def _let_others_on(size: int) -> None:
-    """Give the event loop away for a moment when so much text is on its way through a turn.
+async def _let_others_on() -> None:
+    """Give the event loop away for a moment when much text is on its way through a turn.
 
     What is done with a text of 1 MB takes the loop several milliseconds before the agent's call and
     after it; whoever asks for little meanwhile is served in between.
     """
-    if size > _LARGE:
-        await asyncio.sleep(_FOR_OTHERS)
+    await asyncio.sleep(_FOR_OTHERS)
 
 
 def _reason(turn: Turn, error: Exception) -> str:
@@ -589,10 +593,12 @@ def _forced_by_offer(turn: Turn, offer: Offer) -> ToolChoice | None:
     return {"type": "function", "name": offer.force}
 
 
-def _choice(turn: Turn, forced: ToolChoice | None) -> ToolChoice:
+def _choice(turn: Turn) -> ToolChoice:
     if turn.manual is not None:
         return "auto"
-    return dict(_FORCED) if turn.finishing else forced or "required"
+    if turn.finishing:
+        return dict(_FORCED)
+    return _forced_by_offer(turn, _offer_for(turn)) or "required"
 
 
 def _without_others(
@@ -600,15 +606,16 @@ def _without_others(
 ) -> tuple[list[AgentToolCall], list[AgentToolCall]]:
     """Return (the calls that count, calls that stand beside one that completes the task)."""
     own = agent.actions or {}
-    completing = {
-        name for name in own if own[name].completes and agent.can_access_action_or_tool(name)
-    }
-    for last in calls if completing else ():
-        if last.tool_name in completing and not problem_of_arguments(
-            last.tool_name, last.tool_args
-        ):
-            kept = [call for call in calls if call is last or _passive(call)]
-            return kept, [call for call in calls if call is not last and not _passive(call)]
+    for last in calls:
+        action = own.get(last.tool_name)
+        if action is None or not action.completes:
+            continue
+        allowed = agent.can_access_action_or_tool(last.tool_name)
+        if allowed and problem_of_arguments(last.tool_name, last.tool_args) is None:
+            kept = [call for call in calls if call is last or call.tool_name in PASSIVE]
+            return kept, [
+                call for call in calls if call is not last and call.tool_name not in PASSIVE
+            ]
     return calls, []
 
 
@@ -629,10 +636,6 @@ def _without_surplus(
     return kept, surplus
 
 
-def _passive(call: AgentToolCall) -> bool:
-    return call.tool_name == TEXT_TOOL or call.tool_name in BUILTIN_TOOLS
-
-
 def _checked(agent: str, output: object, settings: RuntimeSettings) -> Reply:
     problem = f"agent '{agent}' must return (text or None, list of AgentToolCall)"
     if not isinstance(output, tuple) or len(output) != 2:
@@ -640,8 +643,9 @@ def _checked(agent: str, output: object, settings: RuntimeSettings) -> Reply:
     text, calls = output
     if text is not None and not isinstance(text, str):
         raise AgentError(f"{problem}; its text is a {type(text).__name__}")
-    if not isinstance(calls, list) or not all(isinstance(c, AgentToolCall) for c in calls):
-        raise AgentError(f"{problem}; its second item is not such a list")
+    for call in calls if isinstance(calls, list) else [None]:
+        if not isinstance(call, AgentToolCall):
+            raise AgentError(f"{problem}; its second item is not such a list")
     reply = Reply(None if text is None else storable(text), calls)
     try:
         return reply.storable(settings.max_reply_bytes, settings.max_argument_bytes)

@@ -17,6 +17,7 @@ __all__ = [
     "BUILTIN_TOOLS",
     "CATALOGUE",
     "MAIL_TOOL_NAMES",
+    "PASSIVE",
     "TEXT_TOOL",
     "AcknowledgeArgs",
     "AwaitArgs",
@@ -410,6 +411,9 @@ BUILTIN_TOOLS: Final = frozenset(
     }
 )
 """Tools that a provider runs itself: they are logged and need no result."""
+
+PASSIVE: Final = BUILTIN_TOOLS | {TEXT_TOOL}
+"""What a model did or said without calling a tool of its agent."""
 
 A = TypeVar("A", bound=BaseModel)
 
