@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Awaitable, Callable, Collection, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from mail.clock import Clock
@@ -18,7 +18,7 @@ from mail.core.runtime.settings import RuntimeSettings
 from mail.core.teams import NO_TEAMS, Teams
 from mail.db.base import Owner, Post, Receipt, Store, TurnCommit
 from mail.db.blobs import Blobs
-from mail.db.desk import PARTICIPANT_ROLE
+from mail.db.desk import PARTICIPANT_ROLE, DeskPost
 from mail.errors import DeskConflict, StoreConflict, StoreError
 from mail.services.event_log import EventLog
 
@@ -143,7 +143,8 @@ class RuntimeContext:
         pause = _FIRST_PAUSE
         while True:
             try:
-                await self._address(post)
+                if post.desk is not None:
+                    await self._address(post, post.desk)
                 post.task = task.row
                 if renew is not None:
                     renew()
@@ -166,26 +167,26 @@ class RuntimeContext:
                 self.sent_away(post)
                 return receipt
 
-    async def _store(self, post: Post) -> Receipt:
+    def _store(self, post: Post) -> Awaitable[Receipt]:
         if self.settings.news is not None:
             post.webhooks = self.settings.news.told_by(post)
         if isinstance(post, TurnCommit):
-            return await self.store.commit_turn(post)
-        return await self.store.post(post)
+            return self.store.commit_turn(post)
+        return self.store.post(post)
 
-    async def _address(self, post: Post) -> None:
+    async def _address(self, post: Post, desk: DeskPost) -> None:
         """Address letters in threads to those who are members now."""
-        if post.desk is None or all(each.recipients for each in post.desk.letters):
+        if all(each.recipients for each in desk.letters):
             return
         letters = []
-        for letter in post.desk.letters:
+        for letter in desk.letters:
             if letter.thread_id and not letter.recipients:
                 found = await self.store.find_thread(self.swarm, letter.thread_id)
                 members = [member.name for member in found[1]] if found else []
                 others = (name for name in members if name not in (letter.sender, *self.agents))
                 letter = letter._replace(recipients=tuple(others))
             letters.append(letter)
-        post.desk = replace(post.desk, letters=tuple(letters))
+        post.desk = replace(desk, letters=tuple(letters))
 
     async def _leave_out_known(self, post: Post) -> bool:
         """Take letters out of a commit that exist, and tell whether there were any.

@@ -198,10 +198,8 @@ class DeskParts:
     asks: list[AskRow] = field(default_factory=list)
     settled: list[tuple[str, str]] = field(default_factory=list)
 
-    def plus(self, other: "DeskParts | None") -> "DeskParts":
+    def plus(self, other: "DeskParts") -> "DeskParts":
         """Return both."""
-        if other is None:
-            return self
         return DeskParts(
             [*self.letters, *other.letters],
             [*self.asks, *other.asks],

@@ -56,9 +56,9 @@ class Mail:
     queued_messages: list[QueuedMessage] = field(default_factory=list)
     events: list[EventRow] = field(default_factory=list)
     envelopes: list[Envelope] = field(default_factory=list)
-    outbox: list[OutboxRow] = field(default_factory=list)
-    answers: list[tuple[TeamWait, str]] = field(default_factory=list)
-    desk: DeskParts = field(default_factory=DeskParts)
+    outbox: tuple[OutboxRow, ...] = ()
+    answers: tuple[tuple[TeamWait, str], ...] = ()
+    desk: DeskParts | None = None
     _moment: str = ""
 
     @property
@@ -123,12 +123,11 @@ class MailDelivery:
         if to is None:
             guests = self.context.participants
             to = local_recipients(envelope, self.context.agents, self.context.swarm, guests)
-            names = participants_in(envelope, guests)
-            if names:
+            if guests and (names := participants_in(envelope, guests)):
                 moment = self.context.clock.now()
                 letters = mail.task.correspondence()
                 written = letters.write(envelope, names, self.context.owner, moment)
-                mail.desk = mail.desk.plus(written)
+                mail.desk = written if mail.desk is None else mail.desk.plus(written)
             if self.context.gateway is not None and envelope.sender_swarm == self.context.swarm:
                 self._send_away(mail, envelope)
         for name in to:
@@ -161,7 +160,7 @@ class MailDelivery:
         """Add the result of a wait, and what wakes its agent if that waits for nothing else."""
         task, agent = mail.task, wait.row.agent
         wait.answered = True
-        mail.answers.append((wait, result))
+        mail.answers += ((wait, result),)
         if wakes and not task.open_waits(agent):
             subject = Subject.ACTION_COMPLETE_BROADCAST
             notice = self.context.composer.notice(task.task_id, agent, subject, "")
@@ -219,13 +218,14 @@ class MailDelivery:
         there = dict.fromkeys((*task.row.remote_swarms, *(row.peer for row in rows)))
         if len(there) > len(task.row.remote_swarms):
             task.change(remote_swarms=tuple(there))
-        mail.outbox.extend(rows)
+        mail.outbox += tuple(rows)
 
     async def hand_out(self, task: ActiveTask, mail: Mail, receipt: Receipt) -> None:
         """Put committed mail into its lanes; interrupts first cancel what they interrupt."""
         for envelope in mail.envelopes:
             task.note_sent(envelope)
-        self.end_waits(mail)
+        if mail.answers:
+            self.end_waits(mail)
         for queued, seq in zip(mail.queued_messages, receipt.seqs, strict=True):
             queued.seq = seq
             if queued.delivery.interrupt:

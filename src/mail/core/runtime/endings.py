@@ -18,7 +18,7 @@ from mail.core.runtime.breakpoints import UNANSWERED, take_back
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.correspondence import DeskParts, message_id_for, plain
 from mail.core.runtime.delivery import Mail, MailDelivery
-from mail.core.runtime.peering import Ask, swarm_of
+from mail.core.runtime.peering import Ask, Peering, swarm_of
 from mail.core.runtime.team_waits import end_of_waits
 from mail.core.runtime.turn import Phase, Turn
 from mail.core.runtime.turn_result import message_event
@@ -61,8 +61,21 @@ class Ending:
     settled: tuple[int, ...] = ()
     memories: tuple[MemoryRow, ...] = ()
     outbox: tuple[OutboxRow, ...] = ()
-    desk: DeskParts = field(default_factory=DeskParts)
+    desk: DeskParts | None = None
     close_requests: bool = False
+
+    def add_to(self, post: Post) -> None:
+        """Add it to a commit, behind what that holds already; but for what `desk` says."""
+        post.events += self.events
+        post.histories += self.histories
+        post.calls += self.calls
+        post.approvals += self.approvals
+        post.memories += self.memories
+        post.settled += self.settled
+        post.outbox += self.outbox
+        post.response = self.response
+        post.snapshot = True
+        post.close_requests = self.close_requests
 
 
 @dataclass(slots=True, eq=False)
@@ -225,12 +238,14 @@ class Endings:
         self, task: ActiveTask, status: TaskState
     ) -> tuple[tuple[CallRow, ...], tuple[HistoryRow, ...]]:
         """Answer open calls with "not run", so that no history keeps a call without a result."""
+        if not (task.calls or task.waits):
+            return (), ()
         waits = [wait for wait in task.waits.values() if not wait.answered]
         answered, entries = end_of_waits((wait, wait.draft.result("ended")) for wait in waits)
         rows, histories = list(answered), list(entries)
         for wait in waits:
             task.end_wait(wait)
-        for call in task.open_calls() if task.calls else ():
+        for call in task.open_calls():
             runs = _runs(task, call)
             if runs and status is not TaskState.CANCELLED:
                 continue  # its result comes
@@ -264,7 +279,9 @@ class Endings:
             calls, histories = self._close_calls(task, status)
             self._settle_row(task, status)
         settled += self._settle_finish(task) + self._settle_steps(task)
-        told_away = self._tell_peers(task, message, status, everybody=everybody)
+        told_away = None
+        if task.peering is not None:
+            told_away = self._tell_peers(task, task.peering, message, status, everybody=everybody)
         body = body or _json(message.body)  # it may be long: it is written once
         told = {"subject": message.subject, "status": status.value}
         unanswered = set() if everybody else set(task.people)
@@ -288,27 +305,31 @@ class Endings:
                 reason=reason,
                 over_budget=over_budget,
             ),
-            events=(*before, *told_away.events, terminal),
+            events=(*before, *(told_away.events if told_away else ()), terminal),
             response=response or message.to_json(body),
             everybody=everybody,
             unanswered=unanswered,
             calls=calls,
-            approvals=closed_approvals(task, calls),
+            approvals=closed_approvals(task, calls) if calls else (),
             histories=histories,
             settled=settled,
             memories=() if task.offer is NO_OFFER else take_back(task, message.timestamp),
-            outbox=tuple(told_away.outbox),
+            outbox=told_away.outbox if told_away else (),
             desk=self._tell_participants(task, message, everybody=everybody),
             close_requests=task.peering is not None and task.row.state not in _OPEN,
         )
 
     def _tell_peers(
-        self, task: ActiveTask, message: Envelope, status: TaskState, *, everybody: bool
+        self,
+        task: ActiveTask,
+        peering: Peering,
+        message: Envelope,
+        status: TaskState,
+        *,
+        everybody: bool,
     ) -> Mail:
         """Answer what the host is owed; tell the others when the task is over."""
-        mail, peering = Mail(task), task.peering
-        if peering is None:
-            return mail
+        mail = Mail(task)
         if status is TaskState.PAUSED:
             self._tell_pause(task, message, mail)
             return mail
@@ -333,12 +354,12 @@ class Endings:
 
     def _tell_participants(
         self, task: ActiveTask, message: Envelope, *, everybody: bool
-    ) -> DeskParts:
+    ) -> DeskParts | None:
         """Answer the letters of participants that the run has read, and wait for none of theirs."""
-        parts, letters = DeskParts(), task.letters
+        letters = task.letters
         if letters is None or task.row.state is TaskState.PAUSED:
-            return parts
-        sender = message.sender
+            return None
+        parts, sender = DeskParts(), message.sender
         for key, ask in list(letters.owed.items()):
             if not everybody and message_id_for(*key) in task.people:
                 continue

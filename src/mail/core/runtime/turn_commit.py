@@ -42,7 +42,7 @@ from mail.db.base import (
     Receipt,
     TurnCommit,
 )
-from mail.db.desk import ShownRow
+from mail.db.desk import DeskPost, ShownRow
 from mail.errors import StoreConflict, StoreError
 
 __all__ = ["CommitPlan", "TurnCommitter"]
@@ -68,7 +68,7 @@ class CommitPlan:
     approvals: tuple[ApprovalRow, ...] = ()  # what people are asked about them
     woken: bool = False  # the agent has all of its results
     reopens: bool = False  # the task was paused before
-    waits: list[TeamWait] = field(default_factory=list)  # for teammates, which the turn begins
+    waits: tuple[TeamWait, ...] = ()  # for teammates, which the turn begins
     step: str = ""  # the manual step that is answered itself
     follow_up: tuple[Envelope, Control] | None = None
     shown: tuple[int, ...] = ()  # buffered mail that a manual step has shown its agent
@@ -79,40 +79,38 @@ class CommitPlan:
 
     def turn_commit(self, owner: Owner, turn: Turn, turn_result: TurnResult) -> TurnCommit:
         """Return the commit of a turn: what its draft holds and what was decided about it."""
-        ending = self.ending
-        answered, histories = end_of_waits(self.mail.answers)
+        mail = self.mail
         history = turn_result.history if turn_result.failure is None else ""
-        if history:
-            histories = (*histories, HistoryRow(turn.agent, history))
-        return TurnCommit(
+        commit = TurnCommit(
             owner=owner,
             task=self.task.row,
             seq=turn.seq,
             dead=self.dead,
-            deliveries=self.mail.deliveries,
-            events=(
-                *turn_result.events,
-                *self.mail.events,
-                *self.cut_off,
-                *(ending.events if ending else ()),
-            ),
-            histories=histories + (ending.histories if ending else ()),
-            calls=(
-                *self.calls,
-                *(wait.row for wait in self.waits),
-                *answered,
-                *(ending.calls if ending else ()),
-            ),
-            approvals=(*self.approvals, *(ending.approvals if ending else ())),
-            memories=(*turn_result.memories, *(ending.memories if ending else ())),
-            settled=self.shown + (ending.settled if ending else ()),
-            response=ending.response if ending else None,
-            snapshot=ending is not None,
+            deliveries=mail.deliveries if mail.queued_messages else (),
+            events=(*turn_result.events, *mail.events, *self.cut_off),
+            histories=(HistoryRow(turn.agent, history),) if history else (),
+            calls=self.calls,
+            approvals=self.approvals,
+            memories=tuple(turn_result.memories),
+            settled=self.shown,
             texts=turn.texts,
-            outbox=(*self.mail.outbox, *(ending.outbox if ending else ())),
-            desk=self.mail.desk.plus(ending.desk if ending else None).post(owner.swarm),
-            close_requests=ending is not None and ending.close_requests,
+            outbox=mail.outbox,
         )
+        if self.waits or mail.answers:
+            answered, entries = end_of_waits(mail.answers)
+            commit.calls += (*(wait.row for wait in self.waits), *answered)
+            commit.histories = entries + commit.histories
+        if self.ending is not None:
+            self.ending.add_to(commit)
+        commit.desk = self.desk_post(owner.swarm)
+        return commit
+
+    def desk_post(self, swarm: str) -> DeskPost | None:
+        """Return what its mail and its ending add to the mail desk."""
+        desk = self.mail.desk
+        if self.ending is not None and self.ending.desk is not None:
+            desk = self.ending.desk if desk is None else desk.plus(self.ending.desk)
+        return None if desk is None else desk.post(swarm)
 
 
 @dataclass(slots=True, eq=False)
@@ -136,12 +134,14 @@ class TurnCommitter:
         """
         if turn.void:
             raise StoreConflict(f"delivery {turn.seq} was cancelled")
-        shown = self._shown_letters(turn, turn_result)  # an ending begins to count anew
+        shown: tuple[ShownRow, ...] = ()
+        if self.context.participants:
+            shown = self._shown_letters(turn, turn_result)  # an ending begins to count anew
         plan = self._conclude(turn, turn_result)
         plan.dead = dead
         if turn.manual:
             plan.step = self.steps.ends(turn, turn_result, plan.ending)
-        task = plan.task
+        task, key = plan.task, LaneKey(turn.task.task_id, turn.agent)
         post = plan.turn_commit(self.context.owner, turn, turn_result)
         post.shown = shown
         arriving = len(plan.mail.queued_messages)
@@ -152,10 +152,10 @@ class TurnCommitter:
             if plan.shown:
                 turn.buffered = [mail for mail in turn.buffered if mail.seq not in plan.shown]
             if turn_result.failure is None:
-                key = LaneKey(task.task_id, turn.agent)
                 self.context.histories.append(key, turn_result.entries)
             await self._tell(plan, post, receipt)
-            self._let_go_on(plan, turn)
+            if turn.control is not None or plan.approvals:
+                self._let_go_on(plan, turn)
             if turn.manual:
                 last_event = receipt.first_event + len(post.events) - 1
                 self.steps.answer(turn, turn_result, plan.ending, last_event)
@@ -170,7 +170,7 @@ class TurnCommitter:
             task.out.difference_update((turn.seq, *plan.shown))
             if turn.buffered:
                 self.mail_delivery.unbuffer(turn)
-            self.context.mailbox.release(LaneKey(task.task_id, turn.agent))
+            self.context.mailbox.release(key)
             self.settle(task)
 
     def _let_go_on(self, plan: CommitPlan, turn: Turn) -> None:
@@ -191,7 +191,8 @@ class TurnCommitter:
         except BaseException:
             self._undo_waits(plan)
             raise
-        self._start(plan.waits, task)
+        if plan.waits:
+            self._start(plan.waits, task)
         return receipt
 
     async def end(
@@ -219,20 +220,12 @@ class TurnCommitter:
         post = Post(
             owner=self.context.owner,
             task=task.row,
-            events=(*before, *cut_off, *ending.events),
-            response=ending.response,
-            calls=ending.calls,
-            approvals=ending.approvals,
-            histories=ending.histories,
-            settled=ending.settled,
-            memories=ending.memories,
+            events=(*before, *cut_off),
             cancel_mail=cancel_mail,
-            snapshot=True,
-            outbox=ending.outbox,
-            close_requests=ending.close_requests,
             inbox=inbox,
-            desk=ending.desk.post(self.context.swarm),
+            desk=plan.desk_post(self.context.swarm),
         )
+        ending.add_to(post)
         try:
             receipt = await self.context.commit(
                 task, post, partial(self.endings.renew, task, ending, post)
@@ -412,9 +405,9 @@ class TurnCommitter:
         """Let go of a task that nothing is happening to; the store has it all."""
         if task.turns or task.arriving or task.pins or task.waiters:
             return
-        if task.row.state is TaskState.RUNNING and self.context.mailbox.waiting(task.task_id):
-            return
-        if self.context.mailbox.decided(task.task_id):
+        if self.context.mailbox.waiting(task.task_id) and (
+            task.row.state is TaskState.RUNNING or self.context.mailbox.decided(task.task_id)
+        ):
             return
         if self.context.active_tasks.get(task.task_id) is not task:
             return
@@ -429,14 +422,13 @@ class TurnCommitter:
         task.turns.pop(turn.agent, None)
         task.change(steps=task.row.steps + turn.counted)
         self._consume(turn, turn_result, plan)
-        self._note_run(turn, turn_result, plan)
-        if task.row.state is not TaskState.CANCELLED:
-            for envelope in turn_result.mail:
-                sent = self.mail_delivery.send(plan.mail, envelope)
-                if envelope is turn_result.spoken:
-                    turn_result.spoken = sent
+        if turn.control is not None:
+            self._note_run(turn, turn_result, plan)
+        if turn_result.mail and task.row.state is not TaskState.CANCELLED:
+            self._send(turn_result, plan)
         late = turn.finishing and turn.queued is not task.finish  # the run has ended otherwise
-        self._begin_waits(turn, turn_result, plan, late=late)
+        if turn_result.waits:
+            self._begin_waits(turn, turn_result, plan, late=late)
         task.finish = None if task.finish is turn.queued else task.finish
         if task.row.state in _OPEN and not late:
             self._decide(turn, turn_result, plan)
@@ -457,9 +449,15 @@ class TurnCommitter:
         self._tell_peers(plan)
         return plan
 
+    def _send(self, turn_result: TurnResult, plan: CommitPlan) -> None:
+        for envelope in turn_result.mail:
+            sent = self.mail_delivery.send(plan.mail, envelope)
+            if envelope is turn_result.spoken:
+                turn_result.spoken = sent
+
     def _note_run(self, turn: Turn, turn_result: TurnResult, plan: CommitPlan) -> None:
         """Note the result of an accepted call, unless the call was closed meanwhile."""
-        accepted, task = accepted_call(turn) if turn.runs else None, turn.task
+        accepted, task = accepted_call(turn), turn.task
         if accepted is None or not turn_result.entries:
             return
         entry = turn_result.entries[-1]
@@ -484,7 +482,8 @@ class TurnCommitter:
 
     def tell_peers(self, task: ActiveTask) -> None:
         """Let other swarms know if nothing goes on here; see `mail.core.runtime.waiting`."""
-        self._tell_peers(CommitPlan(task))
+        if task.peering is not None:
+            self._tell_peers(CommitPlan(task))
 
     def _tell_peers(self, plan: CommitPlan) -> None:
         """Let mail of a commit, and hints, tell other swarms if nothing goes on here with it."""
@@ -495,7 +494,7 @@ class TurnCommitter:
         reports = peering.reports(own)
         plan.mail.outbox = _telling(plan.mail.outbox, reports, peering)
         if ending is not None:
-            ending.outbox = tuple(_telling(ending.outbox, reports, peering))
+            ending.outbox = _telling(ending.outbox, reports, peering)
         self.hints.tell(plan.task, own)
 
     def _is_idle(self, plan: CommitPlan) -> bool:
@@ -523,7 +522,7 @@ class TurnCommitter:
 
     def _shown_letters(self, turn: Turn, turn_result: TurnResult) -> tuple[ShownRow, ...]:
         """Return the letters whose messages the agent's history has from this turn on."""
-        if turn_result.failure is not None or not self.context.participants:
+        if turn_result.failure is not None:
             return ()
         read = (turn.envelope, *(queued.envelope for queued in turn.buffered))
         letters = [
@@ -568,8 +567,6 @@ class TurnCommitter:
     ) -> None:
         """Let the agent wait for replies, if the run goes on and nothing more urgent has come."""
         task, key = turn.task, LaneKey(turn.task.task_id, turn.agent)
-        if not turn_result.waits:
-            return
         goes_on = task.row.state in _OPEN and turn_result.completes is None
         if not goes_on or late or task.exhausted is not None:
             turn_result.close_waits("ended")
@@ -579,7 +576,7 @@ class TurnCommitter:
             control = Control(ControlKind.RESUME, origin=turn.origin)
             for call, draft in turn_result.waits:
                 wait = TeamWait.of_turn(turn, call, draft, control)
-                plan.waits.append(wait)
+                plan.waits += (wait,)
                 task.waits[wait.key] = wait
                 task.arriving += 1
             self.context.mailbox.block(key)
@@ -703,7 +700,7 @@ class TurnCommitter:
             elif task.pausing:
                 plan.ending = self.endings.pause(task)
             return
-        stuck = sum(bool(task.asked_calls(agent)) for agent in task.away)
+        stuck = sum(bool(task.asked_calls(agent)) for agent in task.away) if task.away else 0
         coming = task.arriving > stuck or plan.mail.queued_messages or plan.follow_up
         if not (coming or self.context.mailbox.workable(task.task_id)):
             self._stand_still(plan)
@@ -773,8 +770,8 @@ class TurnCommitter:
             task=task.row,
             deliveries=plan.mail.deliveries,
             events=tuple(plan.mail.events),
-            outbox=tuple(plan.mail.outbox),
-            desk=plan.mail.desk.post(self.context.swarm),
+            outbox=plan.mail.outbox,
+            desk=plan.desk_post(self.context.swarm),
         )
         post.calls, post.histories = end_of_waits(plan.mail.answers)
         try:
@@ -803,10 +800,10 @@ class TurnCommitter:
         self.context.events.publish(task.task_id, receipt.first_event, post.events)
         if plan.mail.envelopes:
             await self.mail_delivery.hand_out(task, plan.mail, receipt)
-        late = [m.seq for m in plan.mail.queued_messages if m.finish and m is not task.finish]
-        if late:  # the run ended while the request to finish it was on its way
-            unwanted = Post(owner=self.context.owner, task=task.row, settled=tuple(late))
-            await self.context.commit(task, unwanted)
+            late = [m.seq for m in plan.mail.queued_messages if m.finish and m is not task.finish]
+            if late:  # the run ended while the request to finish it was on its way
+                unwanted = Post(owner=self.context.owner, task=task.row, settled=tuple(late))
+                await self.context.commit(task, unwanted)
         if ending is not None:
             for waiter in due:
                 waiter.resolve(ending.result)
@@ -816,10 +813,10 @@ class TurnCommitter:
 
 def _telling(
     rows: Sequence[OutboxRow], reports: Sequence[Report], peering: Peering
-) -> list[OutboxRow]:
+) -> tuple[OutboxRow, ...]:
     """Return mail of which the last one for each swarm takes reports along."""
     told = list(rows)
     for peer, number in {row.peer: number for number, row in enumerate(rows)}.items():
         told[number] = with_reports(told[number], reports)
         peering.rides(peer, reports)
-    return told
+    return tuple(told)
