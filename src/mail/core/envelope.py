@@ -109,6 +109,10 @@ class Envelope(NamedTuple):
             "msg_type": self.kind,
         }
 
+    def sent_at(self, timestamp: str) -> "Envelope":
+        """Return the message as it is sent at a time; `_replace` takes twice as long."""
+        return Envelope(self.id, timestamp, *self[2:])
+
     def to_entry(self) -> dict[str, Any]:
         """Return the message as the chat entry that its recipient reads."""
         return render_mail(self.timestamp, self.sender, self.recipients, self.subject, self.body)

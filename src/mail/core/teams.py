@@ -93,7 +93,7 @@ class Teams:
 
     def are_teammates(self, one: str, other: str) -> bool:
         """Tell whether two are in one team."""
-        return any(other in team.everybody for team in self.teams_of(one))
+        return self.enabled and any(other in team.everybody for team in self.teams_of(one))
 
     def message(self, caller: str, team_id: str, to: str) -> Route:
         """Return the way of a message to one member; ``lead`` is the lead.

@@ -94,7 +94,7 @@ class MailDelivery:
         silent: bool = False,
     ) -> Envelope:
         """Add a message of an agent or the system; return it with the time at which it is sent."""
-        sent = envelope._replace(timestamp=mail.moment)
+        sent = envelope.sent_at(mail.moment)
         self.add(mail, sent, control, silent=silent)
         return sent
 

@@ -142,23 +142,20 @@ class ToolContext:
         Raises:
             ToolError: it may not, or there is no way to the swarm of that agent.
         """
-        if (
-            target != self.name
-            and target in self.agents
-            and self.teams.are_teammates(self.name, target)
-        ):
+        own, agents, context = self.turn.agent, self.context.agents, self.context
+        if target != own and target in agents and context.teams.are_teammates(own, target):
             return create_agent_address(target)
-        guest = local_agent_name(target, self.swarm)
-        if guest in self.context.participants and guest not in self.agents:
-            return self._participant(guest)
+        if context.participants:
+            guest = local_agent_name(target, context.swarm)
+            if guest in context.participants and guest not in agents:
+                return self._participant(guest)
         known = None
-        if self.context.gateway is not None:
+        if context.gateway is not None:
             peering = self.turn.task.peering
-            known = peering.known_to(self.name) if peering is not None else ()
-        name = allowed_target(self.name, target, self.agents, self.swarm, known)
+            known = peering.known_to(own) if peering is not None else ()
+        name = allowed_target(own, target, agents, context.swarm, known)
         address = create_agent_address(name)
-        peer = swarm_of(address)
-        if peer and name not in self.agents:
+        if name not in agents and (peer := swarm_of(address)):
             self.check_peer(peer)
         return address
 
@@ -199,22 +196,25 @@ class ToolContext:
         routing_info: Mapping[str, Any] = MappingProxyType({}),
     ) -> Envelope:
         """Build a message from the calling agent; a re-run of the turn builds the same one."""
-        swarms = [swarm_of(recipient) or self.swarm for recipient in recipients]
-        composed = self.context.composer.message(
+        context, turn = self.context, self.turn
+        composed = context.composer.message(
             kind,
-            self.turn.task.task_id,
-            create_agent_address(self.name),
+            turn.task.task_id,
+            create_agent_address(turn.agent),
             recipients,
             subject,
             body,
-            ref=ref or self.turn.next_id(),
-            message_id=self.turn.next_id(),
+            ref=ref or turn.next_id(),
+            message_id=turn.next_id(),
             routing_info=routing_info,
             timestamp="",  # it is sent when the turn ends
         )
-        if kind == "request" and participants_in(composed, self.context.participants):
+        if kind == "request" and participants_in(composed, context.participants):
             composed = composed._replace(ref=composed.id)  # a participant answers the message
-        return composed._replace(recipient_swarms=tuple(dict.fromkeys(swarms)))
+        swarms = tuple(dict.fromkeys([swarm_of(each) or context.swarm for each in recipients]))
+        if swarms != composed.recipient_swarms:
+            composed = composed._replace(recipient_swarms=swarms)
+        return composed
 
     def answers(self, requester: str) -> str | None:
         """Return the newest open request that ``requester`` sent to the caller, if any."""

@@ -64,12 +64,12 @@ def remote_swarms(envelope: Envelope, swarm: str) -> list[str]:
 
 def note_ask(asks: Asks, envelope: Envelope) -> None:
     """Keep account of open requests (MAIL-DATA-12)."""
-    sender = envelope.sender["address"]
+    kind, sender = envelope.kind, envelope.sender["address"]
     if envelope.sender["address_type"] == "system":
         return  # nobody answers the system
-    if envelope.kind == "request":
+    if kind == "request":
         asks.setdefault((sender, envelope.recipients[0]["address"]), []).append(envelope.ref)
-    elif envelope.kind == "response":
+    elif kind == "response":
         key = (envelope.recipients[0]["address"], sender)
         open_requests = asks.get(key, [])
         if envelope.ref in open_requests:

@@ -115,21 +115,17 @@ def local_recipients(
     sender = envelope.sender["address"] if envelope.sender["address_type"] == "agent" else None
     names: dict[str, None] = {}
     for recipient in envelope.recipients:
-        if recipient["address"] == "all" and recipient["address_type"] == "agent":
+        name, is_agent = recipient["address"], recipient["address_type"] == "agent"
+        if name == "all" and is_agent:
             names.update(dict.fromkeys(agents))
             continue
-        name = recipient["address"]
         if name not in agents:
             name = local_agent_name(name, swarm)
-        is_agent = recipient["address_type"] == "agent"
-        if is_agent and name in participants and name not in agents:
-            continue
-        if is_agent and parse_agent_address(name)[1] is not None and name not in agents:
-            continue
-        if not is_agent or name not in agents:
+        if is_agent and name in agents:
+            names[name] = None
+        elif not is_agent or not (name in participants or parse_agent_address(name)[1] is not None):
             hint = did_you_mean(name, agents)
             raise ToolError(f"there is no agent named '{recipient['address']}'.{hint}")
-        names[name] = None
     if sender is not None and not envelope.routing_info.get(OWN_COPY):
         names.pop(sender, None)
     return list(names)
