@@ -1,16 +1,19 @@
 """The class of our routes: who calls is settled first, and every body is read as JSON."""
 
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+import re
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from fastapi import APIRouter
 from fastapi.dependencies.models import Dependant
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mail.errors import ConfigError
@@ -24,6 +27,7 @@ __all__ = ["Handler", "MAILRoute", "MAILRouter"]
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
+_PARAMETER: Final = re.compile(r"\{[^}]*\}")
 _BETWEEN_SWARMS: Final = "/interswarm/"
 _EVERY: Final = (414, 415, 431, 500)
 _CALLER: Final = (401, 403, 429, 503)
@@ -52,6 +56,7 @@ class MAILRoute(APIRoute):
         super().__init__(path, endpoint, **options)
         audience = self._audience()
         roles = sorted(audience.roles)
+        self._fixed = tuple(filter(None, _PARAMETER.split(path)))
         summary, _, text = self.description.partition("\n")
         who = f"For {_listed(roles)}." if roles else "For everybody."
         self.summary = summary.rstrip(".")
@@ -65,6 +70,14 @@ class MAILRoute(APIRoute):
         direct = _Endpoint.of(self.dependant, _body_model(self))
         if direct is not None:
             self.app = self._shorter(direct, self.app)
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Tell whether a request is for this route; most routes see quickly that it is not."""
+        path = scope["path"]
+        for part in self._fixed:
+            if part not in path:
+                return Match.NONE, {}
+        return super().matches(scope)
 
     def _shorter(self, endpoint: "_Endpoint", whole: ASGIApp) -> ASGIApp:
         """Return an application that goes through FastAPI only when a request needs it."""
@@ -146,12 +159,14 @@ class _Endpoint:
     Attributes:
         call: The endpoint.
         readers: Parameter to how its value is read from a request that has been admitted.
+        places: FastAPI's fields of the parameters of the path.
         body: The name and the model of the body, if there is one.
         headers: The headers that it may be sent.
     """
 
     call: Callable[..., Awaitable[Response]]
     readers: Mapping[str, Callable[[Request], Any]]
+    places: Sequence[Any]
     body: tuple[str, type[RequestBody]] | None
     headers: frozenset[bytes]
 
@@ -159,7 +174,9 @@ class _Endpoint:
     def of(cls, whole: Dependant, model: type[RequestBody] | None) -> "_Endpoint | None":
         """Return a route's endpoint; None when it needs FastAPI for every request."""
         call, optional = whole.call, [*whole.header_params, *whole.query_params]
-        if call is None or not _answers(call) or whole.path_params or whole.cookie_params:
+        if call is None or not _answers(call) or whole.cookie_params:
+            return None
+        if whole.path_params and model is not None:  # FastAPI tells what is wrong with both
             return None
         if any(parameter.field_info.is_required() for parameter in optional):
             return None
@@ -174,7 +191,7 @@ class _Endpoint:
                 readers[each.name] = read
         headers = frozenset(header.alias.lower().encode() for header in whole.header_params)
         body = None if model is None else (whole.body_params[0].name, model)
-        return cls(call, readers, body, headers)
+        return cls(call, readers, whole.path_params, body, headers)
 
     def suffices(self, scope: Scope) -> bool:
         """Tell whether a request has none of the optional parameters."""
@@ -185,10 +202,28 @@ class _Endpoint:
     async def answer(self, request: Request) -> Response:
         """Call the endpoint."""
         values = {name: read(request) for name, read in self.readers.items()}
+        if self.places:
+            values |= self._placed(request.scope["path_params"])
         if self.body is not None:
             name, model = self.body
             values[name] = await read_body(request, model)
         return await self.call(**values)
+
+    def _placed(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of the path's parameters.
+
+        Raises:
+            RequestValidationError: one is not what it may be.
+        """
+        values, problems = {}, []
+        for place in self.places:
+            values[place.name], found = place.validate(
+                given[place.alias], loc=("path", place.alias)
+            )
+            problems += found
+        if problems:
+            raise RequestValidationError(problems)
+        return values
 
 
 def _query_names(dependant: Dependant) -> Iterator[str]:

@@ -16,8 +16,8 @@ authority = MAILRouter("tokens")
 """Served when the server itself is the authority."""
 
 
-@router.get("/whoami")
-async def whoami(state: State, caller: TaskOwner) -> GetWhoamiResponse:
+@router.get("/whoami", response_model=GetWhoamiResponse)
+async def whoami(state: State, caller: TaskOwner) -> JSONResponse:
     """Get the caller's id and role.
 
     The role `agent` is a participant's; the servers of other swarms are refused.
@@ -25,7 +25,7 @@ async def whoami(state: State, caller: TaskOwner) -> GetWhoamiResponse:
     answer: GetWhoamiResponse = {"id": caller.id, "role": caller.role, "username": caller.id}
     if state.is_participant(caller):
         answer["participant"] = True
-    return answer
+    return JSONResponse(answer)
 
 
 @authority.post("/auth/login", response_model=LoginResponse, responses=errors(404))
@@ -41,11 +41,12 @@ async def login(
     return JSONResponse({"token": token})
 
 
-@authority.get("/auth/check", responses=errors(404))
-async def check(caller: Anyone, token: BearerToken) -> TokenInfo:
+@authority.get("/auth/check", response_model=TokenInfo, responses=errors(404))
+async def check(caller: Anyone, token: BearerToken) -> JSONResponse:
     """Get the role and id that a token stands for.
 
     For servers that use this one as their `TOKEN_INFO_ENDPOINT`. 404 when this server itself asks
     an external authority.
     """
-    return {"role": caller.role, "id": caller.id, "api_key": token}
+    answer: TokenInfo = {"role": caller.role, "id": caller.id, "api_key": token}
+    return JSONResponse(answer)
