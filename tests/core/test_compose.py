@@ -1,5 +1,8 @@
 """Outgoing messages: ids, times and swarm fields are filled in one place."""
 
+import uuid
+from datetime import UTC, datetime
+
 from mail.clock import SystemClock
 from mail.core.addresses import create_agent_address
 from mail.core.compose import Composer, Subject
@@ -68,3 +71,21 @@ def test_system_subjects_are_recognisable_and_plain_text() -> None:
         assert subject.startswith("::") and subject.endswith("::")
         assert type(Composer("s", Counting()).notice("t", "a", subject, "").to_wire()) is dict
         assert f"{subject}" == subject.value
+
+
+def test_ids_of_the_system_are_random_uuids() -> None:
+    clock = SystemClock()
+    ids = [clock.new_id() for _ in range(200)]
+    assert len(set(ids)) == len(ids)
+    for each in ids:
+        read = uuid.UUID(each)
+        assert (str(read), read.version, read.variant) == (each, 4, uuid.RFC_4122)
+
+
+def test_times_of_the_system_are_those_of_the_moment() -> None:
+    clock = SystemClock()
+    for _ in range(3):  # also within a second that is known already
+        before = datetime.now(UTC).isoformat(timespec="microseconds")
+        now = clock.now()
+        after = datetime.now(UTC).isoformat(timespec="microseconds")
+        assert before <= now <= after

@@ -135,7 +135,8 @@ class MemoryStore(MemoryApprovals, MemoryDesk, MemoryPreferences, MemoryWebhooks
 
     async def post(self, post: Post) -> Receipt:
         """See `mail.db.base.Store.post`."""
-        self._check_not_taken(post)
+        if post.inbox is not None:
+            self._check_not_taken(post.owner.swarm, post.inbox)
         shelf = self._shelf(post.owner)
         if post.once is not None and post.once.key in shelf.keys:
             raise KeyTaken
@@ -153,7 +154,8 @@ class MemoryStore(MemoryApprovals, MemoryDesk, MemoryPreferences, MemoryWebhooks
 
     async def commit_turn(self, turn: TurnCommit) -> Receipt:
         """See `mail.db.base.Store.commit_turn`."""
-        self._check_not_taken(turn)
+        if turn.inbox is not None:
+            self._check_not_taken(turn.owner.swarm, turn.inbox)
         shelf = self._shelf(turn.owner)
         task = shelf.tasks.get(turn.task.task_id)
         if task is None or turn.seq not in task.ready:
@@ -171,8 +173,8 @@ class MemoryStore(MemoryApprovals, MemoryDesk, MemoryPreferences, MemoryWebhooks
             journal.update((row.key, row) for row in turn.journal)
         return self._write(shelf, task, turn)
 
-    def _check_not_taken(self, post: Post) -> None:
-        if post.inbox is not None and _taken_as(post.owner.swarm, post.inbox) in self._inbox:
+    def _check_not_taken(self, swarm: str, row: InboxRow) -> None:
+        if _taken_as(swarm, row) in self._inbox:
             raise MailTaken
 
     def _shelf(self, owner: Owner) -> _Shelf:

@@ -101,13 +101,12 @@ def text_size(text: str) -> int:
 
 def commit_size(post: Post) -> int:
     """Return about how many bytes the records of a commit take."""
-    records = _records(post)
-    return sum(map(_measure(records), records)) + _ROW_BYTES * len(records)
+    return _records_size(_records(post))
 
 
-def _measure(texts: Iterable[str]) -> Callable[[str], int]:
-    """Return what tells the bytes of each text: most are ASCII, whose length is enough."""
-    return len if all(map(str.isascii, texts)) else text_size
+def _records_size(records: Sequence[str]) -> int:
+    # All at once, which takes less than a look at each.
+    return text_size("".join(records)) + _ROW_BYTES * len(records)
 
 
 class Records(NamedTuple):
@@ -380,14 +379,13 @@ class Parcel:
         """Return the parcel with its attributes. Long texts take time: call it in a thread."""
         if not self._made:
             post, records = self._post, self._records
-            size = _measure(records)
-            self.event_sizes = [size(row.extra) + size(row.description) for row in post.events]
+            self.event_sizes = [text_size(row.extra + row.description) for row in post.events]
             if self._is_to_be_packed():
                 self.post, self.texts = _packed(post)
                 self.bytes = commit_size(self.post)
             else:
                 self.post, self.texts = post, {}
-                self.bytes = sum(map(size, records)) + _ROW_BYTES * len(records)
+                self.bytes = _records_size(records)
             self._made = True
         return self
 
@@ -414,11 +412,16 @@ async def packed(post: Post, thread: Executor) -> Parcel:
 
 
 def _records(post: Post) -> list[str]:
-    records = [mail.payload for mail in post.deliveries]
+    records: list[str] = []
+    add = records.append
+    for mail in post.deliveries:
+        add(mail.payload)
     for event in post.events:
-        records += (event.extra, event.description)
+        add(event.extra)
+        add(event.description)
     for entry in post.histories:
-        records += (entry.entries, entry.entries)  # it is in the snapshot, too
+        add(entry.entries)
+        add(entry.entries)  # it is in the snapshot, too
     for call in post.calls:
         records += (call.call, call.shown, call.answer or "")
     for row in post.approvals:

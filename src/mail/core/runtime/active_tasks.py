@@ -150,7 +150,7 @@ class ActiveTask:
 
     def change(self, **fields: Any) -> TaskRow:
         """Replace fields of the row and return the new row."""
-        self.row = self.row._replace(**fields)
+        self.row = self.row.changed(**fields)
         return self.row
 
     def open_calls(self, agent: str | None = None) -> list[CallRow]:

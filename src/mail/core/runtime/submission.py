@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pydantic_core import from_json, to_json
 
@@ -86,8 +86,7 @@ _IN_PROGRESS: Final = (
 _AT_ONCE: Final = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRequest:
+class RunRequest(NamedTuple):
     """What a caller wants of a runtime.
 
     Attributes:
