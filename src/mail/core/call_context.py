@@ -141,7 +141,9 @@ class CallContext:
     note: Callable[[str], Coroutine[Any, Any, None]] = _nowhere
 
 
-_call: ContextVar[CallContext | None] = ContextVar("mail_call", default=None)
+_call: ContextVar[CallContext | Callable[[], CallContext] | None] = ContextVar(
+    "mail_call", default=None
+)
 
 
 def current_call() -> CallContext:
@@ -150,9 +152,16 @@ def current_call() -> CallContext:
     Outside of a runtime it is an empty one, whose pieces are printed: an agent that is called by
     hand and streams its tokens streams them to the terminal.
     """
-    return _call.get() or CallContext(sink=ConsoleSink())
+    call = _call.get()
+    if call is None:
+        return CallContext(sink=ConsoleSink())
+    return call if isinstance(call, CallContext) else call()
 
 
-def enter_call(context: CallContext) -> None:
-    """Make ``context`` current for the running asyncio task (each turn has a task of its own)."""
+def enter_call(context: CallContext | Callable[[], CallContext]) -> None:
+    """Make ``context`` current for the running asyncio task (each turn has a task of its own).
+
+    Args:
+        context: The context, or what returns it, the same each time, when somebody asks for it.
+    """
     _call.set(context)

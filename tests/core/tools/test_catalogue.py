@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from mail.core.runtime.handlers import HANDLERS
 from mail.core.tools.call import INVALID_JSON_KEY
-from mail.core.tools.catalogue import CATALOGUE, MAIL_TOOL_NAMES, parse_arguments
+from mail.core.tools.catalogue import CATALOGUE, MAIL_TOOL_NAMES, check_usable, parse_arguments
 from mail.errors import ToolError
 from tests.support.messages import json_objects, relaxed
 
@@ -129,6 +129,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 
 
 def parse(name: str, arguments: dict[str, Any]) -> BaseModel:
+    check_usable(name, arguments)  # as for every call, before its tool is looked for
     return parse_arguments(name, arguments, CATALOGUE[name].model)
 
 

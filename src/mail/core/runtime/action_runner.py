@@ -131,9 +131,9 @@ class ActionRunner:
 
     async def _flush(self, turn: Turn, turn_result: TurnResult) -> None:
         """Commit the journal rows and events so far, and publish the events."""
-        events, journal = tuple(turn_result.events), tuple(turn_result.journal)
+        events, journal = tuple(turn_result.events), turn_result.journal
         turn_result.events.clear()
-        turn_result.journal.clear()
+        turn_result.journal = ()
         turn.reports.clear()
         commit = TurnCommit(
             owner=self.context.owner,

@@ -33,7 +33,7 @@ from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.turn import Turn
 from mail.core.runtime.turn_result import EventDraft, TurnResult, storable
 from mail.core.tools.call import AgentToolCall
-from mail.core.tools.catalogue import CATALOGUE, parse_arguments
+from mail.core.tools.catalogue import CATALOGUE, check_usable, parse_arguments
 from mail.db.approvals import ApprovalRow
 from mail.db.base import CallRow
 from mail.db.preferences import FeedbackRow, new_feedback
@@ -94,6 +94,7 @@ def _check_arguments(
     """
     spec = CATALOGUE.get(tool)
     if spec is not None:
+        check_usable(tool, arguments)
         parse_arguments(tool, arguments, spec.model)
         return
     check_action_arguments(tool, arguments, _schema(agent, tool, context))

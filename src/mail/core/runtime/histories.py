@@ -26,17 +26,24 @@ class Histories:
         self._owner = owner
         self._tasks: dict[str, dict[str, list[Entry]]] = {}
 
-    async def view(self, key: LaneKey, more: list[Entry], *, fresh: bool) -> list[Entry]:
-        """Return an agent's history followed by ``more``, as a new list of shared entries.
+    def at_hand(self, key: LaneKey, *, fresh: bool) -> list[Entry] | None:
+        """Return an agent's history; None when it must be loaded first. The list is not to change.
 
         Args:
             fresh: The task began in this process, so the store holds nothing that is not here.
         """
-        entries = self._tasks.get(key.task_id, {}).get(key.agent)
-        if entries is None:
-            entries = [] if fresh else await self._load(key)
-            self._tasks.setdefault(key.task_id, {})[key.agent] = entries
-        return entries + more  # one copy; unpacking would make two of a long list
+        own = self._tasks.get(key.task_id)
+        entries = own.get(key.agent) if own is not None else None
+        if entries is None and fresh:
+            entries = self._tasks.setdefault(key.task_id, {})[key.agent] = []
+        return entries
+
+    async def load(self, key: LaneKey) -> list[Entry]:
+        """Load an agent's history from the store, and return it as `at_hand` does."""
+        rows = await self._store.history(self._owner, key.task_id, key.agent)
+        entries = edited_history([entry for row in rows for entry in from_json(row)])
+        self._tasks.setdefault(key.task_id, {})[key.agent] = entries
+        return entries
 
     def append(self, key: LaneKey, entries: Iterable[Entry]) -> None:
         """Add committed entries."""
@@ -59,10 +66,6 @@ class Histories:
         """Return a copy of a history that is in memory."""
         copied: list[Entry] = from_json(to_json(self._tasks[key.task_id][key.agent]))
         return copied
-
-    async def _load(self, key: LaneKey) -> list[Entry]:
-        rows = await self._store.history(self._owner, key.task_id, key.agent)
-        return edited_history([entry for row in rows for entry in from_json(row)])
 
 
 # --- calls that a person has edited ---------------------------------------------------------------

@@ -91,7 +91,7 @@ class CommitPlan:
             histories=(HistoryRow(turn.agent, history),) if history else (),
             calls=self.calls,
             approvals=self.approvals,
-            memories=tuple(turn_result.memories),
+            memories=turn_result.memories,
             settled=self.shown,
             texts=turn.texts,
             outbox=mail.outbox,

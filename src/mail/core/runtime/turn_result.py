@@ -288,12 +288,12 @@ class TurnResult:
     now: Callable[[], str]
     entries: list[Entry] = field(default_factory=list)
     events: list[EventRow] = field(default_factory=list)
-    journal: list[JournalRow] = field(default_factory=list)
     mail: list[Envelope] = field(default_factory=list)
-    memories: list[MemoryRow] = field(default_factory=list)
-    paused: list[AgentToolCall] = field(default_factory=list)
-    waits: list[tuple[AgentToolCall, WaitDraft]] = field(default_factory=list)
-    reprompts: list[Reprompt] = field(default_factory=list)
+    journal: tuple[JournalRow, ...] = ()
+    memories: tuple[MemoryRow, ...] = ()
+    paused: tuple[AgentToolCall, ...] = ()
+    waits: tuple[tuple[AgentToolCall, WaitDraft], ...] = ()
+    reprompts: tuple[Reprompt, ...] = ()
     described: dict[str, str] = field(default_factory=dict)
     completes: str | None = None
     spoken: Envelope | None = None
@@ -324,15 +324,20 @@ class TurnResult:
             self.size += len(text)
             self._written.append(text.decode())
 
+    def remember_as(self, written: str, entry: Entry) -> None:
+        """Add an entry that is written down already."""
+        self.entries.append(entry)
+        self.size += len(written)
+        self._written.append(written)
+
     def remember_reply(self, reply: Reply) -> None:
         """Add the agent's reply to its history."""
         self._reply = reply
-        if reply.written:
-            self.entries.extend(reply.entries)
-            self._written.extend(reply.written)
-            self.size += reply.size
-        else:
+        if not reply.written:
             self.remember(*reply.entries)
+            return
+        for written, entry in zip(reply.written, reply.entries, strict=True):
+            self.remember_as(written, entry)
 
     def arguments_of(self, call: AgentToolCall) -> str:
         """Return the arguments of a call as JSON; those of the reply are not written again."""
@@ -385,15 +390,15 @@ class TurnResult:
         if outcome.wait is None:
             self.remember(call.create_response_msg(outcome.tool_result()))
         else:
-            self.waits.append((call, outcome.wait))
+            self.waits += ((call, outcome.wait),)
         for event in outcome.events:
             self.events.append(event.row(self.now()))
         self.mail.extend(outcome.mail)
-        self.memories.extend(outcome.memories)
+        self.memories += outcome.memories
         if outcome.completes is not None:
             self.completes = outcome.completes
         if outcome.reprompt is not None:
-            self.reprompts.append(outcome.reprompt)
+            self.reprompts += (outcome.reprompt,)
 
     def give_up(self, accepted: tuple[CallRow, AgentToolCall] | None, reason: str) -> None:
         """Tell why a turn failed that carries out an answer: to the agent whose call it runs."""
@@ -405,17 +410,17 @@ class TurnResult:
 
     def journal_row(self, key: str, state: str, payload: Any) -> None:
         """Add a fact to the journal."""
-        self.journal.append(JournalRow(key, state, to_json(payload).decode()))
+        self.journal += (JournalRow(key, state, to_json(payload).decode()),)
 
     def close_paused(self, answer: str) -> None:
         """Answer the breakpoint calls here and now: the task does not pause on them."""
         self.remember(*(call.create_response_msg(answer) for call in self.paused))
-        self.paused.clear()
+        self.paused = ()
 
     def close_waits(self, status: str) -> None:
         """Answer the calls that would wait here and now: they do not."""
         self.remember(*(call.create_response_msg(wait.result(status)) for call, wait in self.waits))
-        self.waits.clear()
+        self.waits = ()
 
     def pause_event(self, agent: str, calls: Sequence[CallRow]) -> EventDraft:
         """Return the event of an agent's breakpoint calls, once they have their ids."""

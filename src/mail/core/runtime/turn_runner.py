@@ -10,7 +10,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+
+from pydantic_core import to_json
 
 from mail.core.addresses import create_agent_address
 from mail.core.agents import AgentCore, ToolChoice
@@ -56,26 +58,25 @@ logger = logging.getLogger(__name__)
 class Meter:
     """Takes the reports of one turn. ``priced`` tells that money is limited.
 
-    A model call has lasted since the report before it, the first one since the agent was called.
-
-    Made in the runtime's event loop; a report may come from any thread.
+    A model call has lasted since the report before it (``since``), the first one since the agent
+    was called. ``loop`` is the runtime's event loop; a report may come from any thread.
     """
 
     turn: Turn
     priced: bool
-    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
-    _began: float = field(default_factory=time.perf_counter)
+    loop: asyncio.AbstractEventLoop
+    since: float
 
     def report(self, model: str, usage: Usage) -> None:
         """Take what one call to a model used."""
         try:
-            here = asyncio.get_running_loop() is self._loop
+            here = asyncio.get_running_loop() is self.loop
         except RuntimeError:
             here = False
         if here:
             self._take(model, usage)
         else:  # in order: before an agent function that waits for this thread goes on
-            self._loop.call_soon_threadsafe(self._take, model, usage)
+            self.loop.call_soon_threadsafe(self._take, model, usage)
 
     def _take(self, model: str, usage: Usage) -> None:
         turn = self.turn
@@ -87,7 +88,7 @@ class Meter:
                 "the price of '%s' is unknown; it does not count towards task_cost_limit", model
             )
         total = turn.task.spend(turn.agent, usage)
-        began, self._began = self._began, time.perf_counter()
+        began, self.since = self.since, time.perf_counter()
         event = EventDraft(
             "model_usage",
             f"agent {turn.agent} used {usage.total_tokens} tokens of {model}",
@@ -96,7 +97,7 @@ class Meter:
                 "model": model,
                 "usage": usage.to_dict(),
                 "task_usage": total.to_dict(),
-                "duration_ms": milliseconds(self._began - began),
+                "duration_ms": milliseconds(self.since - began),
             },
         )
         turn.reports.append(event.row(turn.task.now()))
@@ -265,7 +266,7 @@ def _repair(turn: Turn, turn_result: TurnResult, problem: str, limit: int) -> No
     tried = control.attempt if control and control.kind is ControlKind.REPAIR else 0
     if tried >= limit:
         raise AgentError(f"agent '{turn.agent}' gave no usable reply, even when asked again")
-    turn_result.reprompts.append(Reprompt(Subject.TOOL_CALL_ERROR, problem, error=True))
+    turn_result.reprompts += (Reprompt(Subject.TOOL_CALL_ERROR, problem, error=True),)
 
 
 class TurnSink:
@@ -301,6 +302,50 @@ class TurnSink:
         return TurnSink(self._turn, self._mail_delivery, NullSink())
 
 
+class _Surroundings:
+    """Makes the context of a turn's calls, once, when somebody asks for it."""
+
+    __slots__ = ("_began", "_context", "_loop", "_made", "_mail_delivery", "_offer", "_turn")
+
+    def __init__(self, context: RuntimeContext, mail_delivery: MailDelivery, turn: Turn) -> None:
+        self._context = context
+        self._mail_delivery = mail_delivery
+        self._turn = turn
+        self._offer = _offer_for(turn)
+        self._loop = asyncio.get_running_loop()
+        self._began = time.perf_counter()
+        self._made: CallContext | None = None
+
+    def __call__(self) -> CallContext:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    def _make(self) -> CallContext:
+        turn, offer, settings = self._turn, self._offer, self._context.settings
+        step = turn.manual
+        priced = settings.task_cost_limit is not None
+        console = ConsoleSink() if self._context.print_llm_streams else NullSink()
+        return CallContext(
+            task_id=turn.task.task_id,
+            agent=turn.agent,
+            step=turn.step,
+            sink=TurnSink(turn, self._mail_delivery, console),
+            llm=step.llm if step else None,
+            system=step.system if step else None,
+            report=Meter(turn, priced, self._loop, self._began).report,
+            dynamic_ctx_ratio=(step.ctx_ratio if step else 0.0) or settings.dynamic_ctx_ratio,
+            offered=offer.tools,
+            instructions=offer.instructions,
+            only_offered=_forced_by_offer(turn, offer) == "required",
+            owner=self._context.owner,
+            store=self._context.store,
+            memories=settings.memories,
+            models=self._context.agents[turn.agent].models,
+            max_reply_bytes=settings.max_reply_bytes,
+        )
+
+
 _FORCED = {"type": "function", "name": "task_complete"}
 _BESIDE_THE_END = "not run: a call of the same reply completes the task"
 _ONE_AT_A_TIME = "not run: call one such tool at a time; make this call again later"
@@ -321,6 +366,7 @@ class TurnRunner:
     tool_dispatcher: ToolDispatcher
     committer: TurnCommitter
     _rendered: tuple[Envelope | None, str] = (None, "")
+    _written: tuple[str, str] = ("", "")
 
     async def run(self, turn: Turn) -> None:
         """Run a turn to its commit."""
@@ -391,7 +437,7 @@ class TurnRunner:
         if turn.runs and (accepted := accepted_call(turn)) is not None:
             enter_call(self._surroundings(turn))
             await self.tool_dispatcher.run(turn, turn_result, [accepted[1]], journal)
-            turn_result.reprompts.clear()  # the agent is called when all of its calls have results
+            turn_result.reprompts = ()  # the agent is called when all of its calls have results
         elif not turn.runs and turn.control is not None:
             turn_result.completes = turn.control.reason
         await self.committer.commit(turn, turn_result)
@@ -428,14 +474,18 @@ class TurnRunner:
         incoming = self._incoming(turn)
         if len(turn.shown) > _LARGE:
             await _let_others_on()
-        turn_result.remember(*incoming)
+        for entry in incoming:
+            turn_result.remember_as(self._in_json(entry), entry)
         if known is not None:
             turn.phase = Phase.ACTING
             reply = Reply.from_json(known.payload)
             turn_result.remember_reply(reply)
             return reply
         key = LaneKey(turn.task.task_id, turn.agent)
-        messages = await self.context.histories.view(key, incoming, fresh=turn.task.fresh)
+        history = self.context.histories.at_hand(key, fresh=turn.task.fresh)
+        if history is None:
+            history = await self.context.histories.load(key)
+        messages = history + incoming  # one copy; unpacking would make two of a long list
         # Nothing is awaited between this look at the account and the call.
         reason = refusal(turn.task, turn.agent, self.context.settings)
         if reason is not None:
@@ -466,6 +516,13 @@ class TurnRunner:
         turn.shown = self._rendered[1]
         return [{"role": "user", "content": turn.shown}]
 
+    def _in_json(self, incoming: Entry) -> str:
+        """Return incoming mail as JSON; the recipients of a broadcast get the same text."""
+        text = incoming["content"]
+        if self._written[0] is not text:
+            self._written = text, to_json(incoming).decode()
+        return self._written[1]
+
     async def _call_agent(self, turn: Turn, messages: list[Entry]) -> Reply:
         function = self.context.agents[turn.agent].function
         try:
@@ -482,28 +539,8 @@ class TurnRunner:
             raise AgentError(f"agent '{turn.agent}' failed: {error}") from error
         return _checked(turn.agent, output, self.context.settings)
 
-    def _surroundings(self, turn: Turn) -> CallContext:
-        settings, step = self.context.settings, turn.manual
-        offer = _offer_for(turn)
-        console = ConsoleSink() if self.context.print_llm_streams else NullSink()
-        return CallContext(
-            task_id=turn.task.task_id,
-            agent=turn.agent,
-            step=turn.step,
-            sink=TurnSink(turn, self.committer.mail_delivery, console),
-            llm=step.llm if step else None,
-            system=step.system if step else None,
-            report=Meter(turn, priced=settings.task_cost_limit is not None).report,
-            dynamic_ctx_ratio=(step.ctx_ratio if step else 0.0) or settings.dynamic_ctx_ratio,
-            offered=offer.tools,
-            instructions=offer.instructions,
-            only_offered=_forced_by_offer(turn, offer) == "required",
-            owner=self.context.owner,
-            store=self.context.store,
-            memories=settings.memories,
-            models=self.context.agents[turn.agent].models,
-            max_reply_bytes=settings.max_reply_bytes,
-        )
+    def _surroundings(self, turn: Turn) -> _Surroundings:
+        return _Surroundings(self.context, self.committer.mail_delivery, turn)
 
     async def _act(
         self, turn: Turn, turn_result: TurnResult, reply: Reply, journal: Mapping[str, JournalRow]
@@ -517,8 +554,8 @@ class TurnRunner:
             paused, calls = split_breakpoints(turn.agent, asked, self.context, offer.names)
         names = {call.tool_name for call in calls} - PASSIVE
         if REPLY_KEY not in journal and not names <= HANDLERS.keys():  # actions are slow
-            turn_result.journal.append(JournalRow(REPLY_KEY, "done", reply.to_json()))
-        turn_result.paused.extend(paused)
+            turn_result.journal += (JournalRow(REPLY_KEY, "done", reply.to_json()),)
+        turn_result.paused = tuple(paused)
         for call in dropped:
             turn_result.take(call, ToolOutcome(ok=False, details=_BESIDE_THE_END))
         if paused and self.context.holds:

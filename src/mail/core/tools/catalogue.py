@@ -431,10 +431,11 @@ def check_usable(name: str, arguments: Mapping[str, Any]) -> None:
 def parse_arguments(name: str, arguments: dict[str, Any], model: type[A]) -> A:
     """Read the arguments of a tool call; unknown ones are ignored, null means the default.
 
+    They are usable, see `check_usable`.
+
     Raises:
         ToolError: they do not fit; the text names each argument and its problem.
     """
-    check_usable(name, arguments)
     try:
         return model.model_validate(arguments)
     except ValidationError:
