@@ -117,10 +117,16 @@ class Envelope(NamedTuple):
         """Return the message as the chat entry that its recipient reads."""
         return render_mail(self.timestamp, self.sender, self.recipients, self.subject, self.body)
 
-    def to_json(self, body: str | None = None) -> str:
-        """Return the wire form as compact JSON; ``body`` is the body in JSON, if it is there."""
+    def to_json(self, body: str | None = None, wire: MAILMessage | None = None) -> str:
+        """Return the wire form as compact JSON.
+
+        Args:
+            body: The body in JSON, if it is there.
+            wire: The wire form, if it is there.
+        """
+        wire = wire or self.to_wire()
         if body is None:
-            return to_json(self.to_wire()).decode()
-        rest = to_json(self._replace(body="").to_wire()).decode()
+            return to_json(wire).decode()
+        rest = to_json({**wire, "message": {**wire["message"], "body": ""}}).decode()
         before, _, after = rest.partition('"body":""')  # no text has quotes that are not escaped
         return f'{before}"body":{body}{after}'

@@ -18,7 +18,7 @@ has a class for each of them.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 from mail.core.events import TaskEvent
@@ -320,7 +320,7 @@ class RegistryRow(NamedTuple):
     content: str
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)  # not kw_only: each such field that is left out is looked up by its name
 class Post:
     """One commit outside a turn. Every field but the owner and the task may be empty.
 
@@ -374,7 +374,7 @@ class Post:
     webhooks: tuple[WebhookRow, ...] = ()
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class TurnCommit(Post):
     """One commit of a turn on the delivery ``seq``.
 
@@ -383,7 +383,7 @@ class TurnCommit(Post):
     the turn's request to a model; what was shown before stays as it is noted.
     """
 
-    seq: int
+    seq: int = field(kw_only=True)
     done: bool = True
     dead: str | None = None
     journal: tuple[JournalRow, ...] = ()

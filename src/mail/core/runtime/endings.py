@@ -1,7 +1,6 @@
 """How a run ends: completed, paused, failed or cancelled; one terminal event each (MAIL-EVT-4)."""
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,7 +17,7 @@ from mail.core.runtime.breakpoints import UNANSWERED, take_back
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.correspondence import DeskParts, message_id_for, plain
 from mail.core.runtime.delivery import Mail, MailDelivery
-from mail.core.runtime.peering import Ask, Peering, swarm_of
+from mail.core.runtime.peering import Ask, swarm_of
 from mail.core.runtime.team_waits import end_of_waits
 from mail.core.runtime.turn import Phase, Turn
 from mail.core.runtime.turn_result import message_event
@@ -95,12 +94,7 @@ class Endings:
         message = self.context.composer.completion(
             task.task_id, sender, answer, subject, task.now()
         )
-        body = _json(message.body)
-        response = message.to_json(body)
-        shown = message_event(response, message.timestamp, f"task_complete response from {agent}:")
-        return self._ending(
-            task, message, TaskState.COMPLETED, body=body, response=response, before=(shown,)
-        )
+        return self._ending(task, message, TaskState.COMPLETED, by=agent)
 
     def complete_quietly(self, task: ActiveTask) -> Ending:
         """End a peer's task in which nothing happens any more and nobody waits for an answer."""
@@ -266,9 +260,7 @@ class Endings:
         status: TaskState,
         *,
         reason: str | None = None,
-        body: str | None = None,
-        response: str | None = None,
-        before: Sequence[EventRow] = (),
+        by: str = "",  # the agent whose answer it is
         everybody: bool = False,
         over_budget: bool = False,
         settled: tuple[int, ...] = (),
@@ -279,10 +271,9 @@ class Endings:
             calls, histories = self._close_calls(task, status)
             self._settle_row(task, status)
         settled += self._settle_finish(task) + self._settle_steps(task)
-        told_away = None
-        if task.peering is not None:
-            told_away = self._tell_peers(task, task.peering, message, status, everybody=everybody)
-        body = body or _json(message.body)  # it may be long: it is written once
+        away = self._tell_peers(task, message, status, everybody=everybody)
+        wire, body = message.to_wire(), _json(message.body)  # it may be long: it is written once
+        response = message.to_json(body, wire)
         told = {"subject": message.subject, "status": status.value}
         unanswered = set() if everybody else set(task.people)
         more: dict[str, Any] = {"unanswered": sorted(unanswered)} if unanswered else {}
@@ -297,16 +288,20 @@ class Endings:
             f"error for task: {reason}" if reason is not None else f"response: '{message.body}'",
             f'{{"response":{body},{_json(told)[1:-1]},"breakpoints":{listed}{rest}',
         )
+        events = [*(away.events if away else ()), terminal]
+        if by:
+            shown = f"task_complete response from {by}:"
+            events.insert(0, message_event(response, message.timestamp, shown))
         return Ending(
             result=RunResult(
                 task_id=task.task_id,
-                message=message.to_wire(),
+                message=wire,
                 status=status,
                 reason=reason,
                 over_budget=over_budget,
             ),
-            events=(*before, *(told_away.events if told_away else ()), terminal),
-            response=response or message.to_json(body),
+            events=tuple(events),
+            response=response,
             everybody=everybody,
             unanswered=unanswered,
             calls=calls,
@@ -314,21 +309,18 @@ class Endings:
             histories=histories,
             settled=settled,
             memories=() if task.offer is NO_OFFER else take_back(task, message.timestamp),
-            outbox=told_away.outbox if told_away else (),
+            outbox=away.outbox if away else (),
             desk=self._tell_participants(task, message, everybody=everybody),
             close_requests=task.peering is not None and task.row.state not in _OPEN,
         )
 
     def _tell_peers(
-        self,
-        task: ActiveTask,
-        peering: Peering,
-        message: Envelope,
-        status: TaskState,
-        *,
-        everybody: bool,
-    ) -> Mail:
+        self, task: ActiveTask, message: Envelope, status: TaskState, *, everybody: bool
+    ) -> Mail | None:
         """Answer what the host is owed; tell the others when the task is over."""
+        peering = task.peering
+        if peering is None:
+            return None
         mail = Mail(task)
         if status is TaskState.PAUSED:
             self._tell_pause(task, message, mail)

@@ -72,6 +72,7 @@ class CommitPlan:
     step: str = ""  # the manual step that is answered itself
     follow_up: tuple[Envelope, Control] | None = None
     shown: tuple[int, ...] = ()  # buffered mail that a manual step has shown its agent
+    letters: tuple[ShownRow, ...] = ()  # that the agent's history has from this turn on
     cut_off: tuple[EventRow, ...] = ()  # of turns that end with the task
 
     def __post_init__(self) -> None:
@@ -95,6 +96,7 @@ class CommitPlan:
             settled=self.shown,
             texts=turn.texts,
             outbox=mail.outbox,
+            shown=self.letters,
         )
         if self.waits or mail.answers:
             answered, entries = end_of_waits(mail.answers)
@@ -102,7 +104,8 @@ class CommitPlan:
             commit.histories = entries + commit.histories
         if self.ending is not None:
             self.ending.add_to(commit)
-        commit.desk = self.desk_post(owner.swarm)
+        if self.task.letters is not None:
+            commit.desk = self.desk_post(owner.swarm)
         return commit
 
     def desk_post(self, swarm: str) -> DeskPost | None:
@@ -134,25 +137,20 @@ class TurnCommitter:
         """
         if turn.void:
             raise StoreConflict(f"delivery {turn.seq} was cancelled")
-        shown: tuple[ShownRow, ...] = ()
-        if self.context.participants:
-            shown = self._shown_letters(turn, turn_result)  # an ending begins to count anew
         plan = self._conclude(turn, turn_result)
         plan.dead = dead
         if turn.manual:
             plan.step = self.steps.ends(turn, turn_result, plan.ending)
-        task, key = plan.task, LaneKey(turn.task.task_id, turn.agent)
+        task = plan.task
         post = plan.turn_commit(self.context.owner, turn, turn_result)
-        post.shown = shown
+        ending, receipt = plan.ending, None
+        renew = None if ending is None else partial(self.endings.renew, task, ending, post)
         arriving = len(plan.mail.queued_messages)
         task.arriving += arriving
         task.pins += 1
         try:
-            receipt = await self._stored(plan, post)
-            if plan.shown:
-                turn.buffered = [mail for mail in turn.buffered if mail.seq not in plan.shown]
-            if turn_result.failure is None:
-                self.context.histories.append(key, turn_result.entries)
+            receipt = await self.context.commit(task, post, renew)
+            self._note_stored(plan, turn, turn_result)
             await self._tell(plan, post, receipt)
             if turn.control is not None or plan.approvals:
                 self._let_go_on(plan, turn)
@@ -165,12 +163,14 @@ class TurnCommitter:
             if not task.turns and ((sent and task.calls) or task.pausing or task.exhausted):
                 await self.check(task)
         finally:
+            if receipt is None:
+                self._undo_waits(plan)
             task.arriving -= arriving
             task.pins -= 1
             task.out.difference_update((turn.seq, *plan.shown))
             if turn.buffered:
                 self.mail_delivery.unbuffer(turn)
-            self.context.mailbox.release(key)
+            self.context.mailbox.release(LaneKey(task.task_id, turn.agent))
             self.settle(task)
 
     def _let_go_on(self, plan: CommitPlan, turn: Turn) -> None:
@@ -182,18 +182,15 @@ class TurnCommitter:
         if any(row.expires_at for row in plan.approvals):
             self.context.on_deadline()
 
-    async def _stored(self, plan: CommitPlan, post: TurnCommit) -> Receipt:
-        """Commit what a turn has done, and begin its waits."""
-        task, ending = plan.task, plan.ending
-        renew = None if ending is None else partial(self.endings.renew, task, ending, post)
-        try:
-            receipt = await self.context.commit(task, post, renew)
-        except BaseException:
-            self._undo_waits(plan)
-            raise
+    def _note_stored(self, plan: CommitPlan, turn: Turn, turn_result: TurnResult) -> None:
+        """Note that the store has what a turn has done, and let its waits begin."""
         if plan.waits:
-            self._start(plan.waits, task)
-        return receipt
+            self._start(plan.waits, plan.task)
+        if plan.shown:
+            turn.buffered = [mail for mail in turn.buffered if mail.seq not in plan.shown]
+        if turn_result.failure is None:
+            key = LaneKey(plan.task.task_id, turn.agent)
+            self.context.histories.append(key, turn_result.entries)
 
     async def end(
         self,
@@ -420,8 +417,8 @@ class TurnCommitter:
         task = turn.task
         plan = CommitPlan(task)
         task.turns.pop(turn.agent, None)
-        task.change(steps=task.row.steps + turn.counted)
         self._consume(turn, turn_result, plan)
+        task.change(steps=task.row.steps + turn.counted)
         if turn.control is not None:
             self._note_run(turn, turn_result, plan)
         if turn_result.mail and task.row.state is not TaskState.CANCELLED:
@@ -513,6 +510,8 @@ class TurnCommitter:
     def _consume(self, turn: Turn, turn_result: TurnResult, plan: CommitPlan) -> None:
         """Note whose mail the turn answers: its own, and what a manual step has shown its agent."""
         read = {turn.envelope.id}
+        if self.context.participants and turn_result.failure is None:
+            plan.letters = self._shown_letters(turn)
         if turn.buffered and turn_result.failure is None:
             plan.shown = tuple(queued.seq for queued in turn.buffered)
             read.update(queued.envelope.id for queued in turn.buffered)
@@ -520,10 +519,8 @@ class TurnCommitter:
         for waiter in turn.task.waiters:
             waiter.consumed = waiter.consumed or waiter.message_id in read
 
-    def _shown_letters(self, turn: Turn, turn_result: TurnResult) -> tuple[ShownRow, ...]:
+    def _shown_letters(self, turn: Turn) -> tuple[ShownRow, ...]:
         """Return the letters whose messages the agent's history has from this turn on."""
-        if turn_result.failure is not None:
-            return ()
         read = (turn.envelope, *(queued.envelope for queued in turn.buffered))
         letters = [
             letter_id
