@@ -8,7 +8,7 @@ import pytest
 
 from mail.client import MAILClient
 from mail.config import ClientConfig
-from mail.errors import ClientDecodeError, ClientHTTPError, ConfigError
+from mail.errors import ClientDecodeError, ClientHTTPError, ConfigError, ProtocolError
 from mail.version import get_version
 from tests.client.conftest import Counterpart
 
@@ -64,6 +64,15 @@ async def test_a_deleted_task_has_no_record(server: Counterpart, client: MAILCli
     with pytest.raises(ClientHTTPError, match="running") as refused:
         await client.delete_task("t")
     assert refused.value.status == 409
+
+
+@pytest.mark.parametrize("task_id", ["x/set-aside/1", "x/set-aside", "x/events", ".", ".."])
+async def test_deleting_a_task_never_discards_mail_of_another(
+    server: Counterpart, client: MAILClient, task_id: str
+) -> None:
+    with pytest.raises(ProtocolError, match="its path is of something else"):
+        await client.delete_task(task_id)
+    assert server.seen == []
 
 
 async def test_get_task_sends_the_id_in_the_body(server: Counterpart, client: MAILClient) -> None:

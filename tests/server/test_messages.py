@@ -5,13 +5,17 @@ import gc
 import json
 import logging
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.routing import Match
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from mail.db.memory import MemoryStore
+from mail.net.types import UNADDRESSABLE
 from mail.server.app import create_app
 from tests.server.kit import Script, Template, bearer, config, frames, serving
 
@@ -87,20 +91,64 @@ async def test_of_thousands_of_unknown_fields_only_the_first_are_compared(
     assert "and 2990 more" in caplog.text
 
 
-async def test_an_id_that_would_name_the_events_of_another_task_is_refused(
-    client: httpx.AsyncClient,
+_ODD_IDS = (
+    *("events", "set-aside", "set-aside/1", "a/b", "a/events/b", "a/cancel", "a/set-aside/1/b"),
+    *("a/set-aside/1/retry", "a/retry", "a//b", "/a", "a/", "...", ".a", "a/..b", "a%2Fevents"),
+    *("x/events", "x/set-aside", "x/set-aside/1", "x/set-aside/y", "/events", "/set-aside/1"),
+    *(".", "..", "a/..", "../a", "a/./b", "a/../b", "/.", "set-aside/set-aside/1"),
+)
+
+
+def _has_its_own_paths(app: FastAPI, task_id: str) -> bool:
+    """Tell whether every route below ``/tasks/{task_id}`` gets the id that its path was made of."""
+    if any(part in (".", "..") for part in task_id.split("/")):  # clients resolve them
+        return False
+    routes = [route for route in app.routes if isinstance(route, APIRoute)]
+    for route in routes:
+        if not route.path.startswith("/tasks/{task_id:path}"):
+            continue
+        path = route.path.replace("{task_id:path}", task_id).replace("{number}", "1")
+        for method in route.methods:
+            scope = {"type": "http", "method": method, "path": path, "headers": []}
+            matches = ((each, each.matches(scope)) for each in routes)
+            reached, given = next(
+                (r, scope) for r, (match, scope) in matches if match == Match.FULL
+            )
+            if reached is not route or given["path_params"]["task_id"] != task_id:
+                return False
+    return True
+
+
+async def test_an_id_whose_path_is_of_something_else_is_refused(
+    app: FastAPI, client: httpx.AsyncClient
 ) -> None:
-    refused = await post(client, body="Hello", task_id="a/b/events")
-    assert refused.status_code == 400
-    assert refused.json()["errors"] == [
-        {"field": "task_id", "problem": "must not end in '/events'; choose another id"}
-    ]
-    for task_id in ("a/b", "events", "a/events/b", "a/b/cancel"):
-        assert (await post(client, body="Hello", task_id=task_id)).status_code == 200
-        found = await client.get(f"/tasks/{task_id}", headers=bearer("alice"))
+    for task_id in _ODD_IDS:
+        answer = await post(client, body="Hello", task_id=task_id)
+        if not _has_its_own_paths(app, task_id):
+            assert (answer.status_code, task_id) == (400, task_id)
+            [problem] = answer.json()["errors"]
+            assert problem["field"] == "task_id"
+            assert "others are fine, such as" in problem["problem"]
+            continue
+        assert (answer.status_code, task_id) == (200, task_id)
+        place = f"/tasks/{quote(task_id, safe='')}"
+        found = await client.get(place, headers=bearer("alice"))
         assert found.json()["task_id"] == task_id
-        path = f"/tasks/{task_id}/cancel"
-        assert (await client.post(path, headers=bearer("alice"))).status_code == 200
+        assert (await client.post(f"{place}/cancel", headers=bearer("alice"))).status_code == 200
+        assert (await client.delete(place, headers=bearer("alice"))).status_code == 204
+
+
+def test_every_id_that_is_taken_has_a_path_in_every_route(app: FastAPI) -> None:
+    below = {
+        route.path.removeprefix("/tasks/{task_id:path}").replace("{number}", "1")
+        for route in app.routes
+        if isinstance(route, APIRoute) and route.path.startswith("/tasks/{task_id:path}")
+    }
+    assert {"", "/events", "/set-aside/1"} <= below
+    made = {f"{before}x{part}{after}" for before in ("", "/") for part in below for after in below}
+    for task_id in {*_ODD_IDS, *made, *(part.lstrip("/") for part in below if part)}:
+        fine = UNADDRESSABLE.search(task_id) is None
+        assert (task_id, fine) == (task_id, _has_its_own_paths(app, task_id))
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ from urllib.parse import quote
 from mail.client.desk import present, query_of, segment
 from mail.client.files import FilesClient
 from mail.client.stream import IDLE_TIMEOUT, EventStream, ReplayOpener
-from mail.errors import ClientDecodeError, ClientError, ClientHTTPError
+from mail.errors import ClientDecodeError, ClientError, ClientHTTPError, ProtocolError
 from mail.net.types import (
+    UNADDRESSABLE,
     Approval,
     DeleteSwarmResponse,
     GetAdminTasksResponse,
@@ -490,6 +491,8 @@ class MAILClient(FilesClient):
             cancel: Cancel it first if it is running; without that a running task is 409.
         """
         query = "?cancel=true" if cancel else ""
+        if UNADDRESSABLE.search(task_id):  # the request would discard mail of another task
+            raise ProtocolError(f"cannot delete '{task_id}': its path is of something else")
         await self._request_nothing("DELETE", _task(task_id) + query)
 
     async def get_admin_tasks(
@@ -908,7 +911,7 @@ class MAILClient(FilesClient):
 
 
 def _task(task_id: str) -> str:
-    return f"/tasks/{quote(task_id, safe='')}"
+    return f"/tasks/{segment(task_id)}"
 
 
 def _memory(name: str) -> str:

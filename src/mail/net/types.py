@@ -3,6 +3,7 @@
 The descriptions and constraints of the fields are what ``GET /openapi.yaml`` says about them.
 """
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, NotRequired
@@ -18,6 +19,7 @@ from mail.db.base import OutboxRow, Owner
 from mail.db.webhooks import WebhookRow
 
 __all__ = [
+    "UNADDRESSABLE",
     "Approval",
     "ApprovalAnswer",
     "ApprovalConfig",
@@ -119,6 +121,9 @@ __all__ = [
     "outbox_mail",
     "webhook_message",
 ]
+
+UNADDRESSABLE: Final = re.compile(r"(?:^|/)\.\.?(?:/|$)|/(?:events|set-aside(?:/[^/]+)?)$")
+"""Ids of tasks whose path is of something else: a part of another task, or what dots lead to."""
 
 
 def _require_all(schema: dict[str, Any]) -> None:

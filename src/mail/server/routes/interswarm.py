@@ -64,6 +64,7 @@ from mail.server.idempotent_response import answered_once
 from mail.server.openapi import EVENT_STREAM, errors
 from mail.server.piecewise import json_answer
 from mail.server.routes.messages import (
+    ADDRESSABLE,
     MAX_SUBJECT,
     MAX_TIMEOUT_SECONDS,
     NOT_BLANK,
@@ -246,8 +247,8 @@ class InterswarmMessageIn(RequestBody):
     task_id: Annotated[
         NewTaskId | None,
         Field(
-            description="The task to continue, or the id of a new one; it must not end in "
-            "`/events`. A new UUID by default."
+            description="The task to continue, or the id of a new one. A new UUID by default. "
+            + ADDRESSABLE
         ),
     ] = None
     routing_info: Annotated[

@@ -28,7 +28,7 @@ from mail.db.base import IdempotencyRow, Owner
 from mail.errors import BudgetExceeded, ShuttingDown, TaskFailed
 from mail.logcontext import note
 from mail.net.sse import event_source
-from mail.net.types import PostMessageAccepted, PostMessageResponse
+from mail.net.types import UNADDRESSABLE, PostMessageAccepted, PostMessageResponse
 from mail.server.bodies import RequestBody, one_of, whole
 from mail.server.deps import After, BearerToken, IdempotencyKey, LastEventId, Person, Prefer, State
 from mail.server.errors import mail_error_response
@@ -124,11 +124,19 @@ def _message_rules(schema: dict[str, Any]) -> None:
 
 
 def _addressable(value: str) -> str:
-    if value.endswith("/events"):  # that is a path of another task
-        raise ValueError("must not end in '/events'; choose another id")
+    if UNADDRESSABLE.search(value):
+        raise ValueError(
+            "must not end in '/events', '/set-aside' or '/set-aside/…', nor have '.' or '..' "
+            "between slashes, because its path would be of something else; others are fine, "
+            "such as 'report-7' or 'a/b'"
+        )
     return value
 
 
+ADDRESSABLE: Final = (
+    "It must not end in `/events`, `/set-aside` or `/set-aside/` and one more part, nor have "
+    "`.` or `..` as a part between slashes."
+)
 NewTaskId = Annotated[TaskId, AfterValidator(_addressable)]
 """The id of a task as a caller may choose it."""
 
@@ -186,8 +194,8 @@ class MessageIn(RequestBody):
     task_id: Annotated[
         NewTaskId | None,
         Field(
-            description="The id for the new task, or of the task to continue; it must not end in "
-            "`/events`. A new UUID by default."
+            description="The id for the new task, or of the task to continue. A new UUID by "
+            f"default. {ADDRESSABLE}"
         ),
     ] = None
     resume_from: Annotated[
