@@ -7,9 +7,9 @@ import pytest
 from mail.api import MAILAction, MAILAgentTemplate, MAILSwarmTemplate
 from mail.core.actions import ActionCore
 from mail.core.runtime import RunRequest, RuntimeSettings
-from mail.core.runtime.tool_dispatch import BUILTIN_TOOLS
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
+from mail.core.tools.catalogue import BUILTIN_TOOLS
 from mail.errors import ConfigError
 from mail.testing import replies, tool_calls
 from tests.core.runtime.metered import DONE, metered, tokens

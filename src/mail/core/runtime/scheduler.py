@@ -64,7 +64,8 @@ class Scheduler:
         turn = Turn(task=task, agent=delivery.recipient, queued=queued)
         task.turns[turn.agent] = turn
         task.out.add(queued.seq)
-        handle = asyncio.create_task(self._run(turn), name=f"turn {turn.agent}")
+        loop = asyncio.get_running_loop()
+        handle = loop.create_task(self._run(turn), name=f"turn {turn.agent}")
         turn.handle = handle
         self.active[handle] = turn
 

@@ -17,12 +17,12 @@ from mail.core.runtime.policy import check_tool
 from mail.core.runtime.turn import Turn
 from mail.core.runtime.turn_result import Reprompt, ToolOutcome, TurnResult
 from mail.core.tools.call import AgentToolCall
-from mail.core.tools.catalogue import BUILTIN_TOOLS, TEXT_TOOL, check_usable
+from mail.core.tools.catalogue import PASSIVE, TEXT_TOOL, check_usable
 from mail.db.base import JournalRow
 from mail.errors import StoreError, ToolError
 from mail.redaction import new_reference, told_as
 
-__all__ = ["BUILTIN_TOOLS", "TEXT_TOOL", "ToolDispatcher"]
+__all__ = ["ToolDispatcher"]
 
 logger = logging.getLogger(__name__)
 
@@ -47,32 +47,31 @@ class ToolDispatcher:
         """Run the calls; the draft has their results, mail and events afterwards."""
         tools = ToolContext(self.context, turn, pausing=bool(turn_result.paused or turn.runs))
         for index, call in enumerate(calls):
-            if call.tool_name in BUILTIN_TOOLS:
-                self._note_builtin(turn, turn_result, call)
-                continue
-            if call.tool_name == TEXT_TOOL:
+            if call.tool_name in PASSIVE:
+                if call.tool_name != TEXT_TOOL:
+                    self._note_builtin(turn, turn_result, call)
                 continue
             if turn_result.completes is not None:
                 turn_result.take(call, ToolOutcome(ok=False, details=_AFTER_END))
                 continue
             tools.later = calls[index + 1 :]
             tools.produced = bool(turn_result.mail or turn_result.reprompts)
-            key = f"{index}:{call.tool_call_id}"
-            turn_result.take(call, await self._one(tools, turn_result, call, key, journal.get(key)))
+            turn_result.take(call, await self._one(tools, turn_result, call, index, journal))
 
     async def _one(
         self,
         tools: ToolContext,
         turn_result: TurnResult,
         call: AgentToolCall,
-        key: str,
-        known: JournalRow | None,
+        index: int,
+        journal: Mapping[str, JournalRow],
     ) -> ToolOutcome:
         try:
             check_usable(call.tool_name, call.tool_args)
             handler = HANDLERS.get(call.tool_name)
             if handler is None:
-                return await self.actions.run(tools.turn, turn_result, call, key, known)
+                key = f"{index}:{call.tool_call_id}"
+                return await self.actions.run(tools.turn, turn_result, call, key, journal.get(key))
             agent = self.context.agents[tools.turn.agent]
             check_tool(call.tool_name, agent, self.context.exclude_tools)
             return await handler(tools, call)

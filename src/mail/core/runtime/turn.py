@@ -205,7 +205,10 @@ class Turn:
     @property
     def texts(self) -> tuple[str, ...]:
         """What the turn has read, which its records repeat; see `mail.db.base.Post`."""
-        return (self.envelope.body, *(queued.envelope.body for queued in self.buffered))
+        own = (self.envelope.body,)
+        if not self.buffered:
+            return own
+        return own + tuple(queued.envelope.body for queued in self.buffered)
 
     def take_reports(self) -> tuple[EventRow, ...]:
         """Return the events of its model calls for a commit of its own, once."""

@@ -336,8 +336,9 @@ class TurnResult:
         if not reply.written:
             self.remember(*reply.entries)
             return
-        for written, entry in zip(reply.written, reply.entries, strict=True):
-            self.remember_as(written, entry)
+        self.entries += reply.entries
+        self.size += reply.size
+        self._written += reply.written
 
     def arguments_of(self, call: AgentToolCall) -> str:
         """Return the arguments of a call as JSON; those of the reply are not written again."""

@@ -28,7 +28,7 @@ from mail.core.runtime.handlers import HANDLERS, ToolContext
 from mail.core.runtime.histories import Entry
 from mail.core.runtime.mailbox import LaneKey
 from mail.core.runtime.settings import RuntimeSettings
-from mail.core.runtime.tool_dispatch import TEXT_TOOL, ToolDispatcher
+from mail.core.runtime.tool_dispatch import ToolDispatcher
 from mail.core.runtime.turn import ControlKind, Origin, Phase, Turn
 from mail.core.runtime.turn_commit import TurnCommitter
 from mail.core.runtime.turn_result import (
@@ -42,7 +42,7 @@ from mail.core.runtime.turn_result import (
     storable,
 )
 from mail.core.tools.call import AgentToolCall, problem_of_arguments
-from mail.core.tools.catalogue import PASSIVE
+from mail.core.tools.catalogue import PASSIVE, TEXT_TOOL
 from mail.core.tools.offer import NO_OFFER, Offer
 from mail.core.usage import Usage
 from mail.db.base import JournalRow
