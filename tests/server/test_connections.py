@@ -13,7 +13,7 @@ from fastapi import Depends, FastAPI
 
 from mail.config.server import LimitsConfig
 from mail.db.memory import MemoryStore
-from mail.server import connections
+from mail.server import connections, middleware
 from mail.server.app import create_app
 from mail.server.deps import PUBLIC
 from tests.server import kit
@@ -63,7 +63,11 @@ async def connected(
 
 def head(method: str, path: str, *, who: str = "alice", **more: str) -> bytes:
     """Return the head of a request."""
-    fields = {"Host": "x", **bearer(who), **{k.replace("_", "-"): v for k, v in more.items()}}
+    fields = {
+        "Host": "x",
+        **(bearer(who) if who else {}),
+        **{k.replace("_", "-"): v for k, v in more.items()},
+    }
     lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {text}" for name, text in fields.items())]
     return "\r\n".join([*lines, "", ""]).encode()
 
@@ -434,10 +438,11 @@ async def test_a_target_over_8_kib_is_414_before_anything_is_made_of_it(
     assert seen == []
 
 
-@pytest.mark.parametrize("path", ["/health", "/whoami", "/nowhere"])
+@pytest.mark.parametrize("path", ["/whoami", "/nowhere", "/docs/docs.css"])
 async def test_requests_without_a_token_are_answered_one_after_the_other(
-    store: MemoryStore, template: Template, path: str
+    store: MemoryStore, template: Template, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(middleware, "_ANONYMOUS_BURST", 50)
     loop = asyncio.get_running_loop()
     patient = {"header_timeout": 20.0, "idle_timeout": 20.0, "send_timeout": 20.0}
     limits = patient | {"anonymous_rate": 10.0, "max_requests": 1}
@@ -460,6 +465,72 @@ async def test_requests_without_a_token_are_answered_one_after_the_other(
             assert loop.time() - begun < 5
 
 
+async def test_who_connects_again_has_no_new_burst_of_requests_without_a_token(
+    store: MemoryStore, template: Template, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(middleware, "_ANONYMOUS_BURST", 10)
+    monkeypatch.setattr(middleware, "_HEALTH_WAIT", 0.01)
+    async with served(store, template, anonymous_rate=0.1) as (server, _):
+        answered = []
+        for number in range(15):
+            async with connected(server) as (reader, writer):
+                more = {"Authorization": f"Bearer mail_{number:032}"} if number % 2 else {}
+                writer.write(head("GET", "/whoami", who="", **more))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(5 if number < 10 else 0.1):
+                        answered.append((await reader.readline())[9:12])
+        assert answered == [b"401"] * 10
+        await until(lambda: not server.server_state.tasks)  # who leaves is not waited for
+        async with connected(server) as (reader, writer):
+            writer.write(head("GET", "/health", who="", Connection="close"))
+            assert (await everything(reader)).startswith(b"HTTP/1.1 200")
+        async with connected(server) as (reader, writer):
+            writer.write(head("GET", "/whoami", Connection="close"))
+            assert (await everything(reader)).startswith(b"HTTP/1.1 200")
+
+
+def test_addresses_of_strangers_are_bounded_and_a_network_of_ipv6_is_one() -> None:
+    strangers = middleware.Strangers(0.01)
+
+    def delay(host: str) -> float:
+        return strangers.delay({"client": (host, 1), "path": "/whoami"})
+
+    for number in range(middleware._ANONYMOUS_BURST + 1):
+        assert delay(f"2001:db8::{number + 1:x}") <= 0 or number == middleware._ANONYMOUS_BURST
+    assert delay("2001:db8::ffff") == middleware._ANONYMOUS_WAIT
+    assert delay("2001:db8:0:1::1") <= 0
+    assert delay("::ffff:192.0.2.1") <= 0
+    assert delay("::ffff:192.0.2.2") <= 0
+    for number in range(middleware._ADDRESSES + 10):
+        delay(f"host-{number}")
+    assert len(strangers._paid_until) == middleware._ADDRESSES
+
+
+@pytest.mark.parametrize("lines", [101, 8000])
+async def test_more_than_100_headers_are_431(
+    store: MemoryStore, template: Template, lines: int
+) -> None:
+    async with served(store, template) as (server, app), connected(server) as (reader, writer):
+        app.state.mail.auth.authenticate = None  # nobody gets there
+        writer.write(b"GET /whoami HTTP/1.1\r\nHost: x\r\n" + b"a:\r\n" * (lines - 1) + b"\r\n")
+        answer = await everything(reader)
+    assert answer.startswith(b"HTTP/1.1 431 ")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["detail"] == (
+        "there are more than 100 headers"
+    )
+
+
+async def test_100_headers_and_a_body_of_many_lines_are_served(
+    store: MemoryStore, template: Template
+) -> None:
+    async with served(store, template) as (server, _), connected(server) as (reader, writer):
+        body = b'{"body":"hello"' + b"\n" * 500 + b"}"
+        more = {f"X-{number}": "x" for number in range(96)}
+        begin = head("POST", "/message", Connection="close", Content_Length=str(len(body)), **more)
+        writer.write(begin + body)
+        assert (await everything(reader)).startswith(b"HTTP/1.1 200")
+
+
 async def test_a_target_of_8_kib_is_served(store: MemoryStore, template: Template) -> None:
     async with served(store, template) as (server, _), connected(server) as (reader, writer):
         target = "/whoami?"
@@ -467,8 +538,11 @@ async def test_a_target_of_8_kib_is_served(store: MemoryStore, template: Templat
         assert (await everything(reader)).startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.parametrize(
+    ("endless", "status", "most"), [(b"a: b\r\n", b"431", 4096), (b"a: b", b"400", 96 * 1024)]
+)
 async def test_an_endless_head_that_comes_at_once_is_not_parsed_to_its_end(
-    store: MemoryStore, template: Template, parser: str
+    store: MemoryStore, template: Template, endless: bytes, status: bytes, most: int
 ) -> None:
     async with (
         served(store, template) as (server, _),
@@ -479,9 +553,9 @@ async def test_an_endless_head_that_comes_at_once_is_not_parsed_to_its_end(
         fed: list[int] = []
         feed = connection._feed
         connection._feed = lambda data: (fed.append(len(data)), feed(data))
-        connection.data_received(b"GET / HTTP/1.1\r\nHost: x\r\n" + b"a: b\r\n" * 40_000)
-        assert (await everything(reader)).startswith(b"HTTP/1.1 400")
-    assert sum(fed) <= 96 * 1024
+        connection.data_received(b"GET / HTTP/1.1\r\nHost: x\r\n" + endless * 40_000)
+        assert (await everything(reader)).startswith(b"HTTP/1.1 " + status)
+    assert sum(fed) <= most
 
 
 async def test_head_is_answered_without_a_body_and_the_connection_goes_on(

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import Depends, FastAPI
+from starlette.datastructures import QueryParams
 
 from mail.db.memory import MemoryStore
 from mail.errors import ConfigError, ProtocolError, StoreError
@@ -57,6 +58,19 @@ async def test_a_compressed_body_is_415(client: httpx.AsyncClient) -> None:
 async def test_large_headers_are_431(client: httpx.AsyncClient) -> None:
     answer = await client.get("/", headers={"X-Long": "x" * 17_000})
     assert answer.status_code == 431
+
+
+async def test_a_query_of_more_than_100_parameters_is_refused_before_it_is_read(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(QueryParams, "__init__", lambda *_: read.append("read"))
+    answer = await client.get("/tasks?" + "a&" * 100, headers=bearer("alice"))
+    assert answer.status_code == 400
+    assert "more than 100 parameters" in answer.json()["detail"]
+    answer = await client.get("/health?" + "a&" * 99)  # it has none
+    assert answer.status_code == 200
+    assert not read
 
 
 async def test_deeply_nested_json_is_400(client: httpx.AsyncClient) -> None:

@@ -22,6 +22,12 @@ CHROMIUM = (
 )
 
 
+def test_of_a_long_accept_header_only_the_beginning_is_read() -> None:
+    assert prefers_html("x/y," * 31 + "text/html")
+    assert not prefers_html("x/y," * 32 + "text/html")
+    assert not prefers_html(" " * 1024 + "text/html")
+
+
 @pytest.fixture
 async def server(app: FastAPI) -> AsyncIterator[Server]:
     """The served application."""

@@ -221,8 +221,8 @@ class LimitsConfig(FileBacked):
     against ``max_connections``. ``max_message_bytes`` is the text of one message;
     ``max_json_values`` what a body may have of values.
 
-    ``anonymous_rate`` is how many requests a second without a valid token are answered on one
-    connection, after a burst of 50; further ones wait. 0 lifts it.
+    ``anonymous_rate`` is how many requests a second without a valid token are answered for one
+    address, after a burst of 500; further ones wait. 0 lifts it.
 
     Of the events that are read for one caller, those not yet sent come to about
     ``max_unsent_bytes`` at most; further large ones are read when there is room.

@@ -9,6 +9,7 @@ h11.
 import asyncio
 import json
 import logging
+import re
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +18,14 @@ from typing import Any, ClassVar, Final
 
 from mail.clock import SystemClock
 from mail.config.server import LimitsConfig
-from mail.server.middleware import CLIENT, CROWDED, CUT, MAX_HEADER_BYTES, Client
+from mail.server.middleware import (
+    CLIENT,
+    CROWDED,
+    CUT,
+    MAX_HEADER_BYTES,
+    MAX_HEADERS,
+    Client,
+)
 
 __all__ = ["MAX_TARGET_BYTES", "GuardedConnection", "allow_open_files", "guarded"]
 
@@ -34,11 +42,21 @@ _LOOKS: Final = 4
 """How many times within the shortest of its limits a connection is looked at."""
 _UNPARSED_BYTES: Final = MAX_HEADER_BYTES * 2
 """What a client may send without completing its headers, a piece of its body, or its request."""
+_FED_BYTES: Final = 4 * 1024
+"""How much of the headers is parsed before they are counted."""
+_HEAD_END: Final = re.compile(rb"\n\r?\n")
 
 _NO_HTTP: Final = "Invalid HTTP request received."
 _DRAINED_PER_SECOND: Final = 16 * 1024 * 1024
 """Bytes of a connection that are read although nobody wants them: a body that was refused."""
-_LONG_TARGET: Final = f"the path and the query are longer than {MAX_TARGET_BYTES} bytes"
+_LONG_TARGET: Final = (
+    b"414 URI Too Long",
+    f"the path and the query are longer than {MAX_TARGET_BYTES} bytes",
+)
+_MANY_HEADERS: Final = (
+    b"431 Request Header Fields Too Large",
+    f"there are more than {MAX_HEADERS} headers",
+)
 
 _log = logging.getLogger("mail.server")
 
@@ -64,7 +82,7 @@ class GuardedConnection(asyncio.Protocol):
         self._left = 0  # bytes in the write buffer at the last progress
         self._looks = 0  # since then
         self._watch: asyncio.TimerHandle | None = None
-        self._target_too_long = False
+        self._refusal: tuple[bytes, str] | None = None  # status and reason, if it is a known one
         self._period = min(self.limits.header_timeout, self.limits.send_timeout) / _LOOKS
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -94,8 +112,11 @@ class GuardedConnection(asyncio.Protocol):
         unwanted = self._between_requests
         if self._headers_since is None and unwanted:
             self._headers_since = self.loop.time()
-        for start in range(0, len(data), _UNPARSED_BYTES):  # or 256 KiB of headers come at once
-            self._feed(data[start : start + _UNPARSED_BYTES])
+        fed = 0
+        while fed < len(data):  # or 256 KiB of headers come at once
+            size = _UNPARSED_BYTES if self._takes_body else _FED_BYTES
+            self._feed(data[fed : fed + size])
+            fed += size
             if self.transport.is_closing():
                 return
         if unwanted and self._between_requests:
@@ -123,9 +144,7 @@ class GuardedConnection(asyncio.Protocol):
             if self.cycle.response_started:
                 self.transport.abort()
                 return
-        status, detail = b"400 Bad Request", msg
-        if self._target_too_long:
-            status, detail = b"414 URI Too Long", _LONG_TARGET
+        status, detail = self._refusal or (b"400 Bad Request", msg)
         request_id = SystemClock().new_id()  # what was sent cannot be read for another one
         _log.info("request %s is refused: %s", request_id, detail)
         body = json.dumps({"detail": detail, "errors": []}).encode()
@@ -141,6 +160,11 @@ class GuardedConnection(asyncio.Protocol):
 
     def _feed(self, data: bytes) -> None:
         super().data_received(data)
+
+    @property
+    def _takes_body(self) -> bool:
+        """Tell whether what comes next is of the body of the request that came last."""
+        return self.cycle is not None and bool(self.cycle.more_body)
 
     @staticmethod
     def _disconnect(cycle: Any) -> None:
@@ -203,6 +227,8 @@ class PipeliningConnection(GuardedConnection):
     def on_headers_complete(self) -> None:
         """Begin the request, unless it offers another protocol: then its body is skipped."""
         self._unparsed = 0
+        if len(self.headers) > MAX_HEADERS:
+            raise ValueError("too many headers")
         if len(self.url) > MAX_TARGET_BYTES:
             raise ValueError("the target is too long")
         hosts = [name for name, _ in self.headers].count(b"host")
@@ -255,8 +281,12 @@ class PipeliningConnection(GuardedConnection):
             self._decline(data[offer.args[0] :])
         except httptools.HttpParserError:
             self._unparsed = _UNPARSED_BYTES + 1
-        if self._unparsed > _UNPARSED_BYTES and not self.transport.is_closing():
-            self._target_too_long = len(getattr(self, "url", b"")) > MAX_TARGET_BYTES
+        many = len(self.headers or ()) > MAX_HEADERS
+        if (many or self._unparsed > _UNPARSED_BYTES) and not self.transport.is_closing():
+            if len(getattr(self, "url", b"")) > MAX_TARGET_BYTES:
+                self._refusal = _LONG_TARGET
+            elif many:
+                self._refusal = _MANY_HEADERS
             self.send_400_response(_NO_HTTP)
 
     def _decline(self, rest: bytes) -> None:
@@ -285,14 +315,20 @@ class PlainConnection(GuardedConnection):
         import h11
 
         begins = self.conn.their_state is h11.IDLE
+        if begins:
+            head = _HEAD_END.split(self.conn.trailing_data[0], 1)[0]
+            if head.count(b"\n") > MAX_HEADERS:
+                self._refusal = _MANY_HEADERS
+                raise h11.RemoteProtocolError("too many headers")
         try:
             event = next_event()
         except h11.RemoteProtocolError:
             line = self.conn.trailing_data[0].partition(b"\n")[0]
-            self._target_too_long = begins and len(line) > MAX_TARGET_BYTES
+            if begins and len(line) > MAX_TARGET_BYTES:
+                self._refusal = _LONG_TARGET
             raise
         if isinstance(event, h11.Request) and len(event.target) > MAX_TARGET_BYTES:
-            self._target_too_long = True
+            self._refusal = _LONG_TARGET
             raise h11.RemoteProtocolError("the target is too long")
         return event
 

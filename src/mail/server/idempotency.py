@@ -34,6 +34,7 @@ __all__ = [
 
 REPLAYED: Final = "Idempotency-Replayed"
 """The header of an answer to a repeat."""
+_SORTED: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 R = TypeVar("R", bound=Response)
 T = TypeVar("T")
@@ -134,7 +135,8 @@ def fingerprint(method: str, path: str, body: bytes, max_values: int) -> str:
     """
     try:
         value = parse_json(body, max_values)
-        kind, text = "json", json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+        # Value by value, for the encoder that writes all at once lets no other thread on meanwhile.
+        kind, text = "json", "".join(_SORTED.iterencode(value)).encode()
     except ValueError:
         kind, text = "bytes", body
     head = f"{method}\0{path}\0{kind}\0".encode("utf-8", "surrogatepass")

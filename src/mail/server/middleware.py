@@ -10,10 +10,12 @@ import asyncio
 import logging
 import re
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from ipaddress import IPv6Address
 from typing import Any, Final
 
 from starlette.datastructures import Headers
@@ -23,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mail.clock import SystemClock
 from mail.config.server import LimitsConfig
-from mail.errors import MAILError, ShuttingDown
+from mail.errors import MAILError, ProtocolError, ShuttingDown
 from mail.logcontext import LogContext, begin, end
 from mail.server.cors import Cors
 from mail.server.errors import (
@@ -45,7 +47,9 @@ __all__ = [
     "CROWDED",
     "CUT",
     "HEAD_ONLY",
+    "MAX_HEADERS",
     "MAX_HEADER_BYTES",
+    "MAX_PARAMETERS",
     "REQUEST_ID",
     "WAITS",
     "WORKS",
@@ -54,6 +58,9 @@ __all__ = [
 ]
 
 MAX_HEADER_BYTES: Final = 16 * 1024
+MAX_HEADERS: Final = 100
+MAX_PARAMETERS: Final = 100
+"""Parameters of a query. To read a thousand takes longer than all else about a request."""
 BODY_SILENCE_SECONDS: Final = 10.0
 CROWDED: Final = "mail.crowded"
 """Set in the state of a request whose connection is one more than the server takes."""
@@ -77,7 +84,12 @@ Nobody needs a token for them, so they take no place of others' either.
 REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _ALWAYS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 """Headers of every answer that says nothing else."""
-_ANONYMOUS_BURST: Final = 50
+_ANONYMOUS_BURST: Final = 500
+"""A console is 20 requests without a token, and many of its users may be behind one address."""
+_ANONYMOUS_WAIT: Final = 10.0
+_HEALTH_WAIT: Final = 0.5
+_ADDRESSES: Final = 10_000
+"""Addresses that are remembered; the one that was quiet for longest is forgotten."""
 _LINGER_SECONDS: Final = 1.0
 _LINGER_FACTOR: Final = 16
 
@@ -92,12 +104,10 @@ class Client:
     Attributes:
         gone: The connection is lost.
         on_leaving: Called when that happens.
-        paid_until: When the answers so far to requests without a token are over, at their rate.
     """
 
     gone: bool = False
     on_leaving: Callable[[], object] | None = None
-    paid_until: float = 0.0
 
     def leave(self) -> None:
         """Tell who waits for it that the client has left."""
@@ -105,11 +115,45 @@ class Client:
         if self.on_leaving is not None:
             self.on_leaving()
 
-    def delay(self, rate: float) -> float:
-        """Return how long one more answer without a token waits, at so many a second."""
-        now = time.monotonic()
-        self.paid_until = max(self.paid_until, now) + 1 / rate
-        return self.paid_until - now - _ANONYMOUS_BURST / rate
+
+class Strangers:
+    """Who sends requests without a valid token: so many a second are answered for each address.
+
+    Those beyond the rate wait, for a bounded time: many may be behind one address. Addresses of
+    IPv6 count by their network, because a host has all of it.
+
+    Args:
+        rate: Answers a second, after a burst; 0 for any number.
+    """
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._paid_until: OrderedDict[str, float] = OrderedDict()
+
+    def delay(self, scope: Scope) -> float:
+        """Count one more answer; return how many seconds it waits."""
+        if not self._rate:
+            return 0.0
+        address, now = _network(scope), time.monotonic()
+        burst = _ANONYMOUS_BURST / self._rate
+        paid = max(self._paid_until.pop(address, now), now) + 1 / self._rate
+        self._paid_until[address] = min(paid, now + burst + _ANONYMOUS_WAIT)
+        if len(self._paid_until) > _ADDRESSES:
+            self._paid_until.popitem(last=False)
+        most = _HEALTH_WAIT if scope["path"] in ALWAYS_ANSWERED else _ANONYMOUS_WAIT
+        return min(paid - now - burst, most)
+
+
+def _network(scope: Scope) -> str:
+    """Return the address that a request came from, or the network of one of IPv6."""
+    host: str = (scope.get("client") or ("",))[0]
+    if ":" not in host:
+        return host
+    try:
+        address = IPv6Address(host)
+    except ValueError:
+        return host
+    return str(address.ipv4_mapped or address.packed[:8].hex())
 
 
 class EdgeMiddleware:
@@ -119,8 +163,8 @@ class EdgeMiddleware:
         app: The application.
         limits: The largest request body (``max_body_bytes``) and how long it may take to arrive
             (``body_timeout``); requests at work at a time (``max_requests``; one that waits for a
-            run, or whose answer is a stream, does not count any more); and answers a second on one
-            connection to requests without a valid token (``anonymous_rate``).
+            run, or whose answer is a stream, does not count any more); and answers a second to
+            requests without a valid token from one address (``anonymous_rate``).
         cors: Which other origins' pages may call; None for none.
         draining: Tells whether the server takes no more work.
         shape: Gives the answer to an error the shape that clients of its path expect.
@@ -142,7 +186,7 @@ class EdgeMiddleware:
         self._usual_body = limits.max_body_bytes, limits.body_timeout
         self._bodies = bodies or {}
         self._max_requests = limits.max_requests
-        self._anonymous_rate = limits.anonymous_rate
+        self._strangers = Strangers(limits.anonymous_rate)
         self._cors = cors
         self._draining = draining
         self._shape = shape
@@ -156,7 +200,7 @@ class EdgeMiddleware:
             return
         if self._cors is not None:
             send = partial(self._cors.send, send=send, request_headers=Headers(scope=scope))
-        exchange = _Exchange(scope, send, self._working, self._clock, self._anonymous_rate)
+        exchange = _Exchange(scope, send, self._working, self._clock, self._strangers)
         before = begin(LogContext(request_id=exchange.id))
         try:
             await self._serve(scope, receive, exchange)
@@ -195,13 +239,18 @@ class EdgeMiddleware:
         given = exchange.given
         if exchange.header_bytes > MAX_HEADER_BYTES:
             raise HeadersTooLarge(f"the headers are larger than {MAX_HEADER_BYTES} bytes")
+        if scope["query_string"].count(b"&") >= MAX_PARAMETERS:
+            raise ProtocolError(f"the query has more than {MAX_PARAMETERS} parameters")
         if given.get(b"content-encoding", b"").strip().lower() not in (b"", b"identity"):
             raise BadEncoding(
                 "a request body must not be compressed; remove the Content-Encoding header"
             )
         if self._cors is not None and self._cors.asks(scope, headers := Headers(scope=scope)):
+            exchange.waited = True  # whoever may call could not send a token here
             await self._cors.answer(headers)(scope, receive, exchange.send)
             return
+        if b"authorization" not in given:
+            await exchange.wait()
         self._check_room(scope)
         if scope["path"] not in ALWAYS_ANSWERED:
             self._working.add(exchange)
@@ -265,6 +314,7 @@ class _Exchange:
         id: The request's id.
         given: The first header of each name.
         header_bytes: The size of all headers.
+        waited: Whether it had its turn among the requests without a token.
         started: Whether the answer has begun.
     """
 
@@ -274,7 +324,7 @@ class _Exchange:
         send: Send,
         working: "set[_Exchange]",
         clock: SystemClock,
-        anonymous_rate: float = 0.0,
+        strangers: Strangers,
     ) -> None:
         self.given: dict[bytes, bytes] = {}
         self.header_bytes = 0
@@ -283,11 +333,12 @@ class _Exchange:
             self.header_bytes += len(name) + len(value)
         given = self.given.get(b"x-request-id", b"").decode("latin-1")
         self.id = given if REQUEST_ID.fullmatch(given) else clock.new_id()
+        self.waited = False
         self.started = False
         self._scope = scope
         self._send = send
         self._working = working
-        self._anonymous_rate = anonymous_rate
+        self._strangers = strangers
         self._status = 0
         self._began = time.monotonic()
         state = scope.setdefault("state", {})
@@ -297,8 +348,9 @@ class _Exchange:
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            if CALLER not in self._scope["state"]:
-                await self._pace()
+            if not (self.waited or CALLER in self._scope["state"]):
+                with suppress(ClientDisconnect):
+                    await self.wait()
             self.started = True
             self._status = message["status"]
             headers = [*message["headers"], (b"x-request-id", self.id.encode())]
@@ -309,18 +361,28 @@ class _Exchange:
                 self._working.discard(self)
         await self._send(message)
 
-    async def _pace(self) -> None:
-        """Let the answer to a request without a valid token wait its turn on its connection.
+    async def wait(self) -> None:
+        """Let a request without a valid token wait its turn, before its work if it has none at all.
 
         It takes nobody's place meanwhile.
+
+        Raises:
+            ClientDisconnect: the client left before there was anything of an answer.
         """
-        client: Client | None = self._scope["state"].get(CLIENT)
-        if client is None or not self._anonymous_rate:
+        self.waited = True
+        seconds = self._strangers.delay(self._scope)
+        if seconds <= 0:
             return
-        seconds = client.delay(self._anonymous_rate)
-        if seconds > 0:
-            self._working.discard(self)
-            await asyncio.sleep(seconds)
+        self._working.discard(self)
+        client: Client = self._scope["state"].get(CLIENT) or Client()
+        left = asyncio.Event()
+        client.on_leaving = left.set
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0 if client.gone else seconds):
+                await left.wait()
+        client.on_leaving = None
+        if client.gone:
+            raise ClientDisconnect
 
     async def send_head(self, message: Message) -> None:
         """Send the answer to a HEAD: without its body, and no stream lasts longer than its head."""

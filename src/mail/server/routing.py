@@ -162,6 +162,7 @@ class _Endpoint:
         places: FastAPI's fields of the parameters of the path.
         body: The name and the model of the body, if there is one.
         headers: The headers that it may be sent.
+        asks: Whether it has parameters in the query.
     """
 
     call: Callable[..., Awaitable[Response]]
@@ -169,6 +170,7 @@ class _Endpoint:
     places: Sequence[Any]
     body: tuple[str, type[RequestBody]] | None
     headers: frozenset[bytes]
+    asks: bool
 
     @classmethod
     def of(cls, whole: Dependant, model: type[RequestBody] | None) -> "_Endpoint | None":
@@ -191,13 +193,13 @@ class _Endpoint:
                 readers[each.name] = read
         headers = frozenset(header.alias.lower().encode() for header in whole.header_params)
         body = None if model is None else (whole.body_params[0].name, model)
-        return cls(call, readers, whole.path_params, body, headers)
+        return cls(call, readers, whole.path_params, body, headers, bool(whole.query_params))
 
     def suffices(self, scope: Scope) -> bool:
         """Tell whether a request has none of the optional parameters."""
-        return not scope["query_string"] and self.headers.isdisjoint(
-            [name for name, _ in scope["headers"]]
-        )
+        if self.asks and scope["query_string"]:
+            return False
+        return self.headers.isdisjoint([name for name, _ in scope["headers"]])
 
     async def answer(self, request: Request) -> Response:
         """Call the endpoint."""

@@ -8,7 +8,7 @@ import base64
 import hashlib
 import html
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from string import Template
@@ -64,6 +64,9 @@ _OTHER_TOKENS: Final = (
     "<pre><code>export TOKEN=…</code></pre>"
 )
 _HOUR: Final = 3600
+_READ_OF_ACCEPT: Final = 1024
+_READ_RANGES: Final = 32
+"""Media types of an ``Accept`` that are looked at. Browsers send less than ten."""
 _WEIGHT: Final = re.compile(r"0(\.[0-9]{0,3})?|1(\.0{0,3})?")
 _NOTHING_ELSE: Final = "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 _DOCS_POLICY: Final = (
@@ -123,7 +126,7 @@ def _part(request: Request, file: str, media_type: str, headers: dict[str, str])
     content = _bytes(file)
     headers["ETag"] = tag = f'"{_base64(hashlib.sha256(content).digest())[:27]}"'
     known = request.headers.get("if-none-match", "")
-    if known.strip() == "*" or tag in (one.strip().removeprefix("W/") for one in known.split(",")):
+    if known.strip() == "*" or tag in known:
         return Response(status_code=304, headers=headers)
     return Response(content, media_type=media_type, headers=headers)
 
@@ -134,14 +137,15 @@ def prefers_html(accept: str) -> bool:
     >>> prefers_html("text/html,application/xml;q=0.9,*/*;q=0.8"), prefers_html("*/*")
     (True, False)
     """
-    return _quality(accept, "text/html") > _quality(accept, "application/json")
+    ranges = accept[:_READ_OF_ACCEPT].lower().split(",", _READ_RANGES)[:_READ_RANGES]
+    return _quality(ranges, "text/html") > _quality(ranges, "application/json")
 
 
-def _quality(accept: str, kind: str) -> float:
+def _quality(ranges: Sequence[str], kind: str) -> float:
     """Return the quality of a media type: that of the most specific range which has it."""
     ranks = {"*/*": 1, f"{kind.partition('/')[0]}/*": 2, kind: 3}
     best, quality = 0, 0.0
-    for item in accept.lower().split(","):
+    for item in ranges:
         name, *parameters = (part.strip() for part in item.split(";"))
         if ranks.get(name, 0) > best:
             best, quality = ranks[name], _weight(parameters)
