@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from typing import Annotated, Any, Final
@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from mail.auth.callers import Caller
 from mail.core.approvals import Answerer
 from mail.core.events import TaskEvent
-from mail.core.pieces import Listed, json_line, json_pieces
+from mail.core.pieces import PIECE, Listed, json_line, json_pieces
 from mail.core.schema import TaskId, check_task_id
 from mail.core.tasks import MAILTask
 from mail.db.base import Owner
@@ -449,14 +449,22 @@ async def _record(
             raise UnknownTask(task_id)
         last = events[-1].seq if events else None
         more = last is not None and last < task.event_count
-        record = task.to_record() | {
-            "events": Listed(_sent(events)),
-            "next_after": last if more else None,
-        }
+        following = {"next_after": last if more else None}
+        if _is_short(task, events):
+            task.events = list(events)
+            yield json_line(task.to_record(events_as_text=True) | following)
+            return
+        record = task.to_record() | {"events": Listed(_sent(events))} | following
         for piece in json_pieces(record):
             yield piece
     finally:
         pages.leave()
+
+
+def _is_short(task: MAILTask, events: Iterable[TaskEvent]) -> bool:
+    """Tell whether a task with a page of its events is encoded at once."""
+    waits = task.task_message_queue or task.breakpoints
+    return not waits and sum([event.size for event in events]) <= PIECE
 
 
 def _sent(events: deque[TaskEvent]) -> Iterator[Iterator[str]]:
