@@ -115,19 +115,23 @@ class TaskEvent:
         """Tell whether the event is to be encoded piece by piece."""
         return self.size > PIECE
 
-    def to_record(self) -> dict[str, Any]:
-        """Return the event as a JSON-ready record with ``event``, ``id``, ``retry``, ``data``."""
-        return {"event": self.kind, "id": self.id, "retry": None, "data": self.data}
+    def to_record(self, *, as_text: bool = False) -> dict[str, Any]:
+        """Return the event as a JSON-ready record with ``event``, ``id``, ``retry``, ``data``.
+
+        Args:
+            as_text: Give ``data`` as JSON text, as the records of tasks do.
+        """
+        data = self.data_text() if as_text else self.data
+        return {"event": self.kind, "id": self.id, "retry": None, "data": data}
 
     def record_pieces(self, *, as_text: bool) -> Iterator[str]:
         """Yield `to_record` as JSON, piece by piece.
 
         Args:
-            as_text: Give ``data`` as JSON text, as the records of tasks do.
+            as_text: Give ``data`` as JSON text.
         """
         if not self.is_large:
-            text = {"data": self.data_text()} if as_text else {}
-            return iter((json_line(self.to_record() | text),))
+            return iter((json_line(self.to_record(as_text=as_text)),))
         data = Spelled(self.data_pieces()) if as_text else self._payload(self._spelled())
         return json_pieces({"event": self.kind, "id": self.id, "retry": None, "data": data})
 

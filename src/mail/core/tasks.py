@@ -1,6 +1,6 @@
 """A task as its owner sees it: who takes part, how far it is, what happened."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -104,15 +104,12 @@ class MAILTask:
         Args:
             events_as_text: Give each event's ``data`` as JSON text, as ``/tasks`` and ``/task`` do.
         """
-        events: Iterable[dict[str, Any]] = (event.to_record() for event in self.events)
-        if events_as_text:
-            events = (event.to_record() | {"data": event.data_text()} for event in self.events)
         return {
             "task_id": self.task_id,
             "task_owner": self.task_owner,
             "task_contributors": list(self.task_contributors),
             "start_time": self.start_time.isoformat(),
-            "events": list(events),
+            "events": [event.to_record(as_text=events_as_text) for event in self.events],
             "event_count": self.event_count,
             "is_running": self.is_running,
             "completed": self.completed,

@@ -144,7 +144,7 @@ class TaskReader:
             return None
         counts = await self.store.task_counts(self.owner, [task_id])
         view = await self._view_of(row, counts, pages)
-        if row.state is not TaskState.RUNNING:
+        if row.state is not TaskState.RUNNING and view.task_message_count:
             most = QUEUE_BYTES if self.room.fits(QUEUE_BYTES) else _SHORT_QUEUE_BYTES
             async for delivery in self._first_mail(task_id, most):
                 pages.hold(len(delivery.payload))
