@@ -64,7 +64,8 @@ class TestShares:
         store, clock = Counting(), Clock()
         given = shares(store, clock)
         for _ in range(50):
-            await given.admit(ALICE, 10, opens=True)
+            with await given.admit(ALICE, 10, opens=True):
+                given.wrote(ALICE, 10)
         assert store.asked == 1
         clock.now += 11
         await given.admit(ALICE, 10, opens=True)
@@ -85,22 +86,54 @@ class TestShares:
             await given.admit(ALICE, 1, opens=True)
         assert store.asked == 2  # a failure is not remembered
 
-    async def test_what_is_accepted_meanwhile_counts(self) -> None:
-        store, clock = Counting(), Clock()
-        given = shares(store, clock, max_stored_bytes=100)
-        for _ in range(2):
-            await given.admit(ALICE, 50, opens=False)
+    async def test_what_commits_write_counts_at_once(self) -> None:
+        store = Counting()
+        given = shares(store, max_stored_bytes=100)
+        with await given.admit(ALICE, 1, opens=False):
+            given.wrote(ALICE, 100)
+        store.use = StoredUse(100, 1, 0)
         with pytest.raises(StorageFull, match=r"DELETE /tasks.*\[server.limits\] max_stored_bytes"):
             await given.admit(ALICE, 1, opens=False)
+        store.use = StoredUse(0, 0, 0)
         await given.admit(BOB, 1, opens=False)
-        clock.now += 2  # the store is asked again before anybody is refused
+        given.forget(ALICE)  # something was deleted
         await given.admit(ALICE, 1, opens=False)
+
+    async def test_nobody_is_refused_by_a_sum_that_the_store_does_not_confirm(self) -> None:
+        store = Counting()
+        given = shares(store, max_stored_bytes=100, max_open_tasks=3)
+        for _ in range(20):  # tasks that have ended when the next one comes, and were deleted
+            with await given.admit(ALICE, 1, opens=True):
+                given.wrote(ALICE, 60)
+
+    async def test_refusals_alone_do_not_make_the_store_work(self) -> None:
+        store = Counting()
+        store.use = StoredUse(100, 3, 3)
+        given = shares(store, max_stored_bytes=100)
+        for _ in range(20):
+            with pytest.raises(StorageFull):
+                await given.admit(ALICE, 1, opens=True)
+        assert store.asked == 1
+
+    async def test_messages_that_arrive_at_once_count_before_they_are_stored(self) -> None:
+        store = Counting()
+        given = shares(store, max_open_tasks=3)
+        with (
+            await given.admit(ALICE, 1, opens=True),
+            await given.admit(ALICE, 1, opens=True),
+            await given.admit(ALICE, 1, opens=True),
+            pytest.raises(QuotaExceeded, match="3 running, queued and paused"),
+        ):
+            await given.admit(ALICE, 1, opens=True)
+        await given.admit(ALICE, 1, opens=True)  # they were refused for another reason
 
     async def test_open_tasks_are_limited_and_those_that_are_open_are_not(self) -> None:
         store = Counting()
         store.use = StoredUse(0, 9, 2)
         given = shares(store, max_open_tasks=3)
-        await given.admit(ALICE, 1, opens=True)
+        with await given.admit(ALICE, 1, opens=True):
+            given.wrote(ALICE, 1)
+        store.use = StoredUse(0, 10, 3)
         with pytest.raises(QuotaExceeded, match=r"3 running, queued and paused.* max_open_tasks"):
             await given.admit(ALICE, 1, opens=True)
         await given.admit(ALICE, 1, opens=False)
@@ -110,7 +143,9 @@ class TestShares:
         store = Counting()
         store.use = StoredUse(150, 1, 1)
         given = shares(store, max_stored_bytes=100)
-        await given.admit(ALICE, 50, opens=True, resumes=True)
+        with await given.admit(ALICE, 50, opens=True, resumes=True):
+            given.wrote(ALICE, 50)
+        store.use = StoredUse(200, 1, 1)
         with pytest.raises(StorageFull):
             await given.admit(ALICE, 50, opens=True, resumes=True)
 
@@ -174,6 +209,38 @@ class TestOverHTTP:
             resume = {"task_id": "t0", "resume_from": "breakpoint_tool_call", "kwargs": result}
             answered = await client.post("/message", json=resume, headers=bearer("alice"))
             assert answered.status_code == 200
+
+    async def test_what_agents_store_counts_with_the_next_message(self, store: MemoryStore) -> None:
+        async with serving(app_with(store, max_stored_bytes=100_000)) as client:
+            found = [
+                (await post(client, "x" * 4_000, task_id=f"t{number}")).status_code
+                for number in range(40)
+            ]
+        taken = (await store.stored_use(ALICE)).bytes
+        one = taken / found.count(200)
+        assert one > 3 * 4_000  # much more than the requests' bytes
+        assert found.count(200) < 20
+        assert set(found[found.count(200) :]) == {507}
+        assert taken < 100_000 + 2 * one
+
+    async def test_tasks_that_run_stop_at_twice_the_share(self, store: MemoryStore) -> None:
+        async with serving(app_with(store, max_stored_bytes=10_000)) as client:
+            answer = await post(client, "x" * 20_000, task_id="t")
+            assert answer.status_code == 402
+            assert "max_stored_bytes" in answer.json()["detail"]
+            task = await client.get("/tasks/t", headers=bearer("alice"))
+            assert task.json()["status"] == "failed"
+
+    async def test_ended_tasks_do_not_count_as_open(self, store: MemoryStore) -> None:
+        template = Template(breakpoint_tools=["send_interrupt"])
+        settings = config(shutdown_grace=0.2, max_open_tasks=3)
+        app = create_app(settings, template=template, store=store)  # type: ignore[arg-type]
+        async with serving(app) as client:
+            for number in range(2):
+                answer = await post(client, "consult", task_id=f"t{number}")
+                assert answer.json()["status"] == "paused"
+            short = [(await post(client, "hello")).status_code for _ in range(20)]
+            assert short == [200] * 20
 
     async def test_a_task_over_its_bytes_fails_and_says_why(self, store: MemoryStore) -> None:
         async with serving(app_with(store, max_task_bytes=5_000)) as client:
@@ -274,7 +341,7 @@ async def put_tasks(store: MemoryStore, wall: Wall, ages: dict[str, int]) -> Non
         row = TaskRow(task_id, "user:alice@test-swarm", (), wall.now.isoformat(), "supervisor")
         await store.post(Post(owner=ALICE, task=row._replace(state=state)))
         changed = (wall.now - timedelta(days=days)).isoformat()
-        store._shelves[ALICE].tasks[task_id].updated_at = changed
+        store._shelves[ALICE].tasks[task_id].ended_at = changed
 
 
 async def put_letters(

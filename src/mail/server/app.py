@@ -63,6 +63,7 @@ from mail.server.routes import (
 )
 from mail.server.routing import MAILRoute
 from mail.server.state import ServerState
+from mail.server.storage import StorageShares
 from mail.server.swarm import Shared, open_swarm
 from mail.services.desk import BellSwitch
 from mail.stdlib.settings import check_settings, stray_files
@@ -127,21 +128,21 @@ def create_app(
     used = store or owned
     assert used is not None  # noqa: S101 - one of the two is there
     auth = auth or build_auth(current(), used)
-    quotas = Quotas(config.limits)
-    turns = TurnLimit(config.limits.max_concurrent_turns)
-    gateway, bells = GatewaySwitch(), BellSwitch()
+    quotas, turns = Quotas(config.limits), TurnLimit(config.limits.max_concurrent_turns)
+    shares, gateway, bells = StorageShares(used, config.limits), GatewaySwitch(), BellSwitch()
     state = ServerState(
         config=config,
         store=used,
         auth=auth,
         open_swarm=lambda blobs, news: open_swarm(
-            config, used, template, Shared(turns, gateway, bells.ring, news), blobs
+            config, used, template, Shared(turns, gateway, bells.ring, news, shares), blobs
         ),
         turns=turns,
         gateway=gateway,
         bells=bells,
         hook=_webhook(config),
         quotas=quotas,
+        shares=shares,
         intake=Intake(config.limits, quotas),
         document=DOCUMENT,
     )

@@ -50,7 +50,7 @@ from mail.net.sse import SSEEvent
 from mail.server.errors import QuotaExceeded, ServerBusy
 from mail.server.instances import InstancePool
 from mail.server.quotas import Quotas
-from mail.server.storage import StorageShares
+from mail.server.storage import Admission, StorageShares
 from mail.services.peer_mail import (
     Place,
     check_peer_mail,
@@ -405,21 +405,21 @@ class Federation:
         peer = mail.peer
         theirs = token if place.owner == Owner(self.swarm, PEER_ROLE, peer) else ""
         async with self._instance(place.owner, theirs) as swarm:
-            await self._admit(place, size, swarm.open_tasks)
             try:
-                taken: str = await swarm.take_peer_mail(mail)
+                with await self._admit(place, size, swarm.open_tasks):
+                    taken: str = await swarm.take_peer_mail(mail)
             except UnknownTask:
                 wire_id = wire_task_id(place.owner.role, place.task_id)
                 raise UnknownTask(wire_id) from None
         return taken
 
-    async def _admit(self, place: Place, size: int, open_tasks: Set[str]) -> None:
+    async def _admit(self, place: Place, size: int, open_tasks: Set[str]) -> Admission:
         """Count mail against the shares of whoever owns its task."""
         if place.opens:
             caller = Caller(place.owner.role, place.owner.id)
             self._quotas.message(caller, place.task_id, open_tasks)
         opens = place.opens and place.task_id not in open_tasks
-        await self._shares.admit(place.owner, size, opens=opens, resumes=not place.opens)
+        return await self._shares.admit(place.owner, size, opens=opens, resumes=not place.opens)
 
     @asynccontextmanager
     async def _instance(self, owner: Owner, token: str = "") -> "AsyncIterator[MAILSwarm]":

@@ -132,8 +132,8 @@ class SwarmAgents:
                 self.quotas.message(caller, letter.task_id, swarm.open_tasks)
             is_new = opens and letter.task_id not in swarm.open_tasks
             size = letter_size(letter) * len(agents)
-            await self.shares.admit(owner, size, opens=is_new, resumes=not opens)
-            await swarm.take_letter(mail)
+            with await self.shares.admit(owner, size, opens=is_new, resumes=not opens):
+                await swarm.take_letter(mail)
 
     def tell(self, letters: Sequence[LetterRow], name: str, state: str, note: str = "") -> None:
         """See `mail.services.desk.AgentDoor.tell`; tasks whose owners are not at work hear nothing.

@@ -97,6 +97,7 @@ class ServerState:
     auth: AuthBackend
     open_swarm: SwarmOpener
     quotas: Quotas
+    shares: StorageShares
     intake: Intake
     document: "OpenAPIDocument"
     turns: TurnLimit
@@ -115,7 +116,6 @@ class ServerState:
     _look_again: float = field(default=0.0, init=False)
     _store_fails: bool = field(default=False, init=False)
     _key_locks: OwnersLocks = field(default_factory=OwnersLocks, init=False)
-    shares: StorageShares = field(init=False)
     letter_shares: LetterShares = field(init=False)
     webhook: WebhookSender = field(init=False)
     news: WebhookNews | None = field(init=False)
@@ -135,7 +135,6 @@ class ServerState:
     _learning: Learner | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self.shares = StorageShares(self.store, self.config.limits)
         self.letter_shares = LetterShares(self.store, self.config.limits)
         news = WebhookNews(self.config.webhook.events, self.clock)
         self.news = news if self.hook is not None else None

@@ -1,15 +1,17 @@
 """What each caller may store: bytes, and tasks that are open. The truth is in the store.
 
-It is read now and then, and what is accepted meanwhile is added up here; nobody is refused before
-it has been read again.
+It is read now and then; between two reads, what the engine commits is added up here. Nobody is
+refused by a sum, only by what the store says after everything that is known to have changed.
 """
 
 import asyncio
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from types import TracebackType
 from typing import Final
 
 from starlette.requests import Request
@@ -18,13 +20,15 @@ from mail.config.server import LimitsConfig
 from mail.db.base import Owner, Store, StoredUse, SweepRecords
 from mail.server.errors import RETRY_AFTER, QuotaExceeded, StorageFull
 
-__all__ = ["LetterShares", "StorageShares", "declared_size"]
+__all__ = ["Admission", "LetterShares", "StorageShares", "declared_size"]
 
 _FRESH_SECONDS: Final = 10.0
 _LEAST_SECONDS: Final = 1.0
+_PAUSES: Final = (0.0, 0.01, 0.03, 0.1, 0.3)
+"""Before each time that the store is asked whether somebody is to be refused."""
 _MOST_OWNERS: Final = 10_000
 _RESERVE: Final = 2
-"""So many times their share is what callers may reach by answering tasks that wait for them."""
+"""So many times their share is what callers may reach with tasks that run, or wait for them."""
 
 
 def declared_size(request: Request) -> int:
@@ -33,14 +37,70 @@ def declared_size(request: Request) -> int:
     return int(length) if length.isdecimal() else 0
 
 
-@dataclass(slots=True)
-class _Known:
-    """What an owner had, when that was read, and what was accepted since."""
+@dataclass(slots=True, eq=False)
+class _Account:
+    """What an owner had, when that was read, and what has changed since the read began.
 
-    use: StoredUse
-    read_at: float
-    bytes: int = 0
-    tasks: int = 0
+    Attributes:
+        use: What the store said.
+        read_at: When it said so.
+        wrote: Bytes that commits have added since.
+        opened: Tasks that were opened since.
+        arriving: Tasks that are about to be opened.
+        arriving_bytes: Bytes of the messages that are about to be stored.
+        changes: Counts what is known to have changed.
+        seen: What ``changes`` was when the newest read began.
+        reading: The read that runs.
+    """
+
+    use: StoredUse = field(default_factory=lambda: StoredUse(0, 0, 0))
+    read_at: float = -math.inf
+    wrote: int = 0
+    opened: int = 0
+    arriving: int = 0
+    arriving_bytes: int = 0
+    changes: int = 0
+    seen: int = -1
+    reading: "asyncio.Task[None] | None" = None
+
+    @property
+    def counted(self) -> StoredUse:
+        """What the owner has by now, or a little more."""
+        return StoredUse(
+            self.use.bytes + self.wrote + self.arriving_bytes,
+            self.use.tasks,
+            self.use.open_tasks + self.opened + self.arriving,
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Admission:
+    """A message that has been let in; it counts until what stores it has told of that."""
+
+    account: _Account
+    size: int
+    opens: bool
+
+    def __enter__(self) -> None:
+        self.account.arriving += self.opens
+        self.account.arriving_bytes += self.size
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.account.arriving -= self.opens
+        self.account.arriving_bytes -= self.size
+        self.account.opened += self.opens and kind is None
+        self.account.changes += 1
+
+
+def _have_read(account: _Account, reading: "asyncio.Task[None]") -> None:
+    account.reading = None
+    if not reading.cancelled():
+        reading.exception()  # every request may have gone: no "never retrieved" warning
 
 
 class StorageShares:
@@ -61,11 +121,12 @@ class StorageShares:
         self._store = store
         self._limits = limits
         self._now = now
-        self._known: OrderedDict[Owner, _Known] = OrderedDict()
-        self._reading: dict[Owner, asyncio.Task[_Known]] = {}
+        self._accounts: OrderedDict[Owner, _Account] = OrderedDict()
 
-    async def admit(self, owner: Owner, size: int, *, opens: bool, resumes: bool = False) -> None:
-        """Take a message into account, or refuse it.
+    async def admit(
+        self, owner: Owner, size: int, *, opens: bool, resumes: bool = False
+    ) -> Admission:
+        """Let a message in, or refuse it. It is stored in a ``with`` block of what is returned.
 
         Args:
             owner: Whose task it is for.
@@ -77,66 +138,110 @@ class StorageShares:
             StorageFull: the owner stores as much as one may.
             QuotaExceeded: the owner has as many open tasks as one may.
         """
+        opens = opens and not resumes  # a task that waits is open
         if not (self._limits.max_stored_bytes or self._limits.max_open_tasks):
-            return
-        known = await self._recent(owner, _FRESH_SECONDS)
-        if self._problem(known, opens=opens, resumes=resumes):
-            known = await self._recent(owner, _LEAST_SECONDS)
-        problem = self._problem(known, opens=opens, resumes=resumes)
-        if problem is not None:
-            raise problem
-        known.bytes += size
-        known.tasks += opens
+            return Admission(_Account(), size, opens)
+        account = await self._recent(owner)
+        if self._problem(account.counted, opens=opens, reserve=resumes) is not None:
+            problem = await self._confirmed(owner, account, opens=opens, reserve=resumes)
+            if problem is not None:
+                raise problem
+        return Admission(account, size, opens)
+
+    def wrote(self, owner: Owner, size: int) -> None:
+        """Count what a commit has added to what an owner stores."""
+        account = self._accounts.get(owner)
+        if account is not None:
+            account.wrote += size
+            account.changes += 1
+
+    def is_full(self, owner: Owner) -> bool:
+        """Tell whether an owner's tasks seem to have used their reserve, too."""
+        most, account = self._limits.max_stored_bytes * _RESERVE, self._accounts.get(owner)
+        if account is None:
+            return False
+        return 0 < most <= account.use.bytes + account.wrote + account.arriving_bytes
+
+    async def refusal(self, owner: Owner) -> str | None:
+        """Return why no task of an owner goes on, because of what they all store; None if it may.
+
+        Raises:
+            StoreError: the store fails.
+        """
+        account = self._accounts.get(owner) or await self._recent(owner)
+        problem = await self._confirmed(owner, account, opens=False, reserve=True)
+        return None if problem is None else str(problem)
 
     def forget(self, owner: Owner) -> None:
         """Read anew what an owner has: something was deleted."""
-        self._known.pop(owner, None)
-        self._reading.pop(owner, None)
+        account = self._accounts.get(owner)
+        if account is not None:
+            account.read_at = -math.inf
+            account.changes += 1
 
-    async def _recent(self, owner: Owner, seconds: float) -> _Known:
-        """Return what the store said so many seconds ago, or says now."""
-        known = self._known.get(owner)
-        if known is None or self._now() - known.read_at > seconds:
-            known = await self._read(owner)
-        self._known[owner] = known
-        self._known.move_to_end(owner)
-        if len(self._known) > _MOST_OWNERS:
-            self._known.popitem(last=False)
-        return known
+    async def _recent(self, owner: Owner) -> _Account:
+        """Return what the store said not long ago, or says now."""
+        account = self._accounts.get(owner)
+        if account is None:
+            account = self._accounts[owner] = _Account()
+            if len(self._accounts) > _MOST_OWNERS:
+                self._accounts.popitem(last=False)
+        self._accounts.move_to_end(owner)
+        if self._now() - account.read_at > _FRESH_SECONDS:
+            await self._read(owner, account)
+        return account
 
-    async def _read(self, owner: Owner) -> _Known:
+    async def _confirmed(
+        self, owner: Owner, account: _Account, *, opens: bool, reserve: bool
+    ) -> StorageFull | QuotaExceeded | None:
+        """Return what is wrong according to the store, when nothing has changed since it said so.
+
+        While other messages arrive, they may be in what it says or not: it is asked again.
+        """
+        problem = None
+        for pause in _PAUSES:
+            if pause:
+                await asyncio.sleep(pause)
+            old = self._now() - account.read_at > _LEAST_SECONDS
+            if old or account.seen != account.changes:
+                await self._read(owner, account)
+            problem = self._problem(account.counted, opens=opens, reserve=reserve)
+            stored = self._problem(account.use, opens=opens, reserve=reserve)
+            if problem is None or (stored is not None and account.seen == account.changes):
+                break
+        return problem
+
+    async def _read(self, owner: Owner, account: _Account) -> None:
         """Ask the store. Whoever comes meanwhile gets the same answer, or the same failure.
 
         A task of its own asks, because the request that began it may go away.
         """
-        reading = self._reading.get(owner)
-        if reading is None:
-            reading = asyncio.create_task(self._ask(owner), name="storage look-up")
-            self._reading[owner] = reading
-            reading.add_done_callback(partial(self._have_read, owner))
-        return await asyncio.shield(reading)
+        if account.reading is None:
+            account.reading = asyncio.create_task(self._ask(owner, account), name="storage look-up")
+            account.reading.add_done_callback(partial(_have_read, account))
+        await asyncio.shield(account.reading)
 
-    async def _ask(self, owner: Owner) -> _Known:
-        return _Known(await self._store.stored_use(owner), self._now())
+    async def _ask(self, owner: Owner, account: _Account) -> None:
+        seen, wrote, opened = account.changes, account.wrote, account.opened
+        account.use = await self._stored(owner)
+        account.read_at, account.seen = self._now(), seen
+        account.wrote -= wrote
+        account.opened -= opened
 
-    def _have_read(self, owner: Owner, reading: "asyncio.Task[_Known]") -> None:
-        if self._reading.get(owner) is reading:
-            del self._reading[owner]
-        if not reading.cancelled():
-            reading.exception()  # every request may have gone: no "never retrieved" warning
+    async def _stored(self, owner: Owner) -> StoredUse:
+        return await self._store.stored_use(owner)
 
     def _problem(
-        self, known: _Known, *, opens: bool, resumes: bool
+        self, use: StoredUse, *, opens: bool, reserve: bool
     ) -> StorageFull | QuotaExceeded | None:
         most = self._limits.max_stored_bytes
-        taken = known.use.bytes + known.bytes
-        if 0 < most * (_RESERVE if resumes else 1) <= taken:
-            return StorageFull(self._full(taken, most))
-        most, there = self._limits.max_open_tasks, known.use.open_tasks + known.tasks
-        if opens and not resumes and 0 < most <= there:
+        if 0 < most * (_RESERVE if reserve else 1) <= use.bytes:
+            return StorageFull(self._full(use.bytes, most))
+        most = self._limits.max_open_tasks
+        if opens and 0 < most <= use.open_tasks:
             return QuotaExceeded(
-                f"you have {there:,} running, queued and paused tasks, and the limit is {most:,}; "
-                "answer, cancel or delete some, or raise [server.limits] max_open_tasks",
+                f"you have {use.open_tasks:,} running, queued and paused tasks, and the limit is "
+                f"{most:,}; answer, cancel or delete some, or raise [server.limits] max_open_tasks",
                 int(RETRY_AFTER),
             )
         return None
@@ -170,15 +275,17 @@ class LetterShares(StorageShares):
         Raises:
             StorageFull: it stores as much as one may.
         """
-        await self.admit(Owner(swarm, "", name), size, opens=False)
+        owner = Owner(swarm, "", name)
+        with await self.admit(owner, size, opens=False):
+            self.wrote(owner, size)
 
     def forget_letters(self, swarm: str, name: str) -> None:
         """Read anew what a mailbox has: something was deleted."""
         self.forget(Owner(swarm, "", name))
 
-    async def _ask(self, owner: Owner) -> _Known:
+    async def _stored(self, owner: Owner) -> StoredUse:
         taken = await self._letters.letter_bytes(owner.swarm, owner.id)
-        return _Known(StoredUse(bytes=taken, tasks=0, open_tasks=0), self._now())
+        return StoredUse(bytes=taken, tasks=0, open_tasks=0)
 
     def _full(self, taken: int, most: int) -> str:
         return (

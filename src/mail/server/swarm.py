@@ -19,7 +19,7 @@ from mail.config.server import (
 )
 from mail.core.call_context import ModelRules
 from mail.core.runtime.scheduler import TurnLimit
-from mail.core.runtime.settings import News, RuntimeSettings
+from mail.core.runtime.settings import News, Quota, RuntimeSettings
 from mail.db.base import Store
 from mail.db.blobs import Blobs
 from mail.errors import ConfigError, MAILError, ProtocolError, StoreLocked
@@ -51,12 +51,14 @@ class Shared:
         gateway: The way to other swarms.
         ring: Wakes participants that wait for letters.
         news: What the webhook is told.
+        quota: What callers may store.
     """
 
     turns: TurnLimit | None = None
     gateway: GatewaySwitch = field(default_factory=GatewaySwitch)
     ring: Ring | None = None
     news: News | None = None
+    quota: Quota | None = None
 
 
 _NOBODY: Final = Caller("user", "nobody")
@@ -138,7 +140,7 @@ async def load_swarm(state: ServerState, text: str) -> "MAILSwarmTemplate":
             state.config,
             state.store,
             text,
-            Shared(state.turns, state.gateway, state.bells.ring, state.news),
+            Shared(state.turns, state.gateway, state.bells.ring, state.news, state.shares),
             state.blobs_of,
         )
         new = served.template
@@ -319,6 +321,7 @@ def _runtime_settings(
         max_concurrent_turns=config.limits.max_running_tasks or None,
         turn_limit=shared.turns,
         news=shared.news,
+        quota=shared.quota,
         shutdown_grace=config.limits.shutdown_grace,
         recent_events=_RECENT_EVENTS,
         exposed=None if expose is None else frozenset(expose),

@@ -163,8 +163,7 @@ class RuntimeContext:
                 pause = min(pause * 2, _LONGEST_PAUSE)
             else:
                 self.degraded = None
-                task.bytes = receipt.bytes
-                self.sent_away(post)
+                self.stored(task, post, receipt)
                 return receipt
 
     def _store(self, post: Post) -> Awaitable[Receipt]:
@@ -201,6 +200,13 @@ class RuntimeContext:
         letters = tuple(each for each in post.desk.letters if each.letter_id not in known)
         post.desk = replace(post.desk, letters=letters)
         return bool(known)
+
+    def stored(self, task: ActiveTask, post: Post, receipt: Receipt) -> None:
+        """Note what a commit has taken, and tell whoever waits for what it brought."""
+        if self.settings.quota is not None:
+            self.settings.quota.wrote(self.owner, receipt.bytes - task.bytes)
+        task.bytes = receipt.bytes
+        self.sent_away(post)
 
     def sent_away(self, post: Post) -> None:
         """Tell the gateway of mail for other swarms, who has got letters, and the webhook."""

@@ -10,10 +10,10 @@ from mail.errors import ConfigError
 
 if TYPE_CHECKING:
     from mail.core.runtime.scheduler import TurnLimit
-    from mail.db.base import Post
+    from mail.db.base import Owner, Post
     from mail.db.webhooks import WebhookRow
 
-__all__ = ["UNSET", "News", "RuntimeSettings", "Unset"]
+__all__ = ["UNSET", "News", "Quota", "RuntimeSettings", "Unset"]
 
 _WHOLE = (int,)
 _FRACTIONS = (int, float)
@@ -58,6 +58,23 @@ class News(Protocol):
         """Hear that something has been stored."""
 
 
+class Quota(Protocol):
+    """What the owners of tasks may store; see `mail.server.storage`."""
+
+    def wrote(self, owner: "Owner", size: int) -> None:
+        """Hear that a commit has added so many bytes."""
+
+    def is_full(self, owner: "Owner") -> bool:
+        """Tell whether an owner seems to have stored too much for any task to go on."""
+
+    async def refusal(self, owner: "Owner") -> str | None:
+        """Return why no task of an owner may go on; None if it may after all.
+
+        Raises:
+            StoreError: that is in a store, which fails.
+        """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeSettings:
     """Limits of a runtime; the defaults suit a library.
@@ -91,6 +108,7 @@ class RuntimeSettings:
         hint_pause: Seconds after which other swarms hear that nothing goes on in a task but
             waiting, if no mail has told them; it doubles when they do not answer.
         news: What the webhook is told; None without one.
+        quota: What the owners of tasks may store; None for no limit.
     """
 
     max_steps: int | None = None
@@ -114,6 +132,7 @@ class RuntimeSettings:
     hint_pause: float = 1.0
     memories: Mapping[str, str] = field(default_factory=dict)
     news: News | None = None
+    quota: Quota | None = None
 
     def __post_init__(self) -> None:
         """Check all limits.

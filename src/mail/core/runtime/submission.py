@@ -615,8 +615,7 @@ class Submissions:
         *,
         reopened: bool,
     ) -> None:
-        task.bytes = receipt.bytes
-        self.context.sent_away(post)
+        self.context.stored(task, post, receipt)
         if waiter is not None:
             waiter.began = receipt.first_event
             if waiter.subscription is not None:

@@ -27,7 +27,7 @@ from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.handlers import HANDLERS, ToolContext
 from mail.core.runtime.histories import Entry
 from mail.core.runtime.mailbox import LaneKey
-from mail.core.runtime.settings import RuntimeSettings
+from mail.core.runtime.settings import Quota, RuntimeSettings
 from mail.core.runtime.tool_dispatch import ToolDispatcher
 from mail.core.runtime.turn import ControlKind, Origin, Phase, Turn
 from mail.core.runtime.turn_commit import TurnCommitter
@@ -486,8 +486,11 @@ class TurnRunner:
         if history is None:
             history = await self.context.histories.load(key)
         messages = history + incoming  # one copy; unpacking would make two of a long list
+        quota, reason = self.context.settings.quota, None
+        if quota is not None and quota.is_full(self.context.owner):
+            reason = await self._quota_refusal(quota)
         # Nothing is awaited between this look at the account and the call.
-        reason = refusal(turn.task, turn.agent, self.context.settings)
+        reason = reason or refusal(turn.task, turn.agent, self.context.settings)
         if reason is not None:
             await self.committer.refuse(turn, reason)
             return None
@@ -503,6 +506,14 @@ class TurnRunner:
         turn_result.remember_reply(reply)
         turn_result.log_calls(turn.agent, reply, duration)
         return reply
+
+    async def _quota_refusal(self, quota: Quota) -> str | None:
+        """Return why nothing of the task's owner may go on; a store that fails says it later."""
+        try:
+            reason = await quota.refusal(self.context.owner)
+        except StoreError:
+            return None
+        return None if reason is None else f"{reason}; {_ACT}"
 
     def _incoming(self, turn: Turn) -> list[Entry]:
         control = turn.control

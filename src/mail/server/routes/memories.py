@@ -111,13 +111,15 @@ async def put_memory(
     """Give a memory another text, or that of an earlier version. It need not be there before."""
     if (body.value is None) == (body.restore is None):
         raise ProtocolError("either 'value' or 'restore' is needed, and not both")
-    memories = state.memories_of(caller)
-    if body.restore is not None:
-        await memories.restore(name, body.restore, body.expected_version)
-    elif body.value is not None:
-        text = check_memory_text(body.value)
-        await state.shares.admit(owner_of(state, caller), len(text.encode()), opens=False)
-        await memories.write(name, text, body.expected_version)
+    memories, owner = state.memories_of(caller), owner_of(state, caller)
+    text = "" if body.value is None else check_memory_text(body.value)
+    size = len(text.encode())
+    with await state.shares.admit(owner, size, opens=False):
+        if body.restore is not None:
+            await memories.restore(name, body.restore, body.expected_version)
+        else:
+            await memories.write(name, text, body.expected_version)
+    state.shares.wrote(owner, size)
     return JSONResponse(_details(await memories.view(name)))
 
 
@@ -125,6 +127,7 @@ async def put_memory(
 async def delete_memory(state: State, caller: TaskOwner, name: MemoryName) -> Response:
     """Remove a memory with its versions and feedback; the swarm's default counts again."""
     await state.memories_of(caller).delete(name)
+    state.shares.forget(owner_of(state, caller))
     return Response(status_code=204)
 
 

@@ -354,7 +354,7 @@ class Posting:
         note(task_id=task_id)
         state, open_tasks = self.state, self.swarm.open_tasks
         state.quotas.message(self.caller, task_id, open_tasks)
-        await state.shares.admit(
+        admission = await state.shares.admit(
             Owner(self.swarm.name, self.caller.role, self.caller.id),
             declared_size(self.request),
             opens=task_id not in open_tasks,
@@ -362,20 +362,21 @@ class Posting:
         )
         asked = body.options.max_steps
         several = {"entrypoints": self.entrypoints} if self.entrypoints else {}
-        run: Run = await self.swarm.open_run(
-            body.text,
-            body.subject or SUBJECT,
-            body.msg_type or MSG_TYPES[0],
-            entrypoint=(body.entrypoint or "").strip() or None,
-            task_id=task_id,
-            resume_from=body.resume_from,
-            max_steps=UNSET if asked is None else min(asked, self.state.max_steps(self.caller)),
-            breakpoint_tool_call_result=body.options.breakpoint_tool_call_result,
-            stream_tokens=bool(body.stream_tokens),
-            streamed=bool(body.stream),
-            once=once,
-            **several,
-        )
+        with admission:
+            run: Run = await self.swarm.open_run(
+                body.text,
+                body.subject or SUBJECT,
+                body.msg_type or MSG_TYPES[0],
+                entrypoint=(body.entrypoint or "").strip() or None,
+                task_id=task_id,
+                resume_from=body.resume_from,
+                max_steps=UNSET if asked is None else min(asked, self.state.max_steps(self.caller)),
+                breakpoint_tool_call_result=body.options.breakpoint_tool_call_result,
+                stream_tokens=bool(body.stream_tokens),
+                streamed=bool(body.stream),
+                once=once,
+                **several,
+            )
         return run
 
     async def follow(self, known: IdempotencyRow) -> "FollowedRun":

@@ -172,14 +172,15 @@ async def create_response(
             note(task_id=plan.task_id)
             open_tasks = bridge.swarm.open_tasks
             state.quotas.message(caller, plan.task_id, open_tasks)
-            await state.shares.admit(
+            admission = await state.shares.admit(
                 owner_of(state, caller),
                 declared_size(request),
                 opens=plan.task_id not in open_tasks,
                 resumes=plan.results is not None,
             )
             steps = _steps(asked, state.max_steps(caller))
-            return await bridge.begin(asked, plan, max_steps=steps, once=once)
+            with admission:
+                return await bridge.begin(asked, plan, max_steps=steps, once=once)
 
         async def follow(known: IdempotencyRow) -> Exchange:
             return await bridge.follow(asked, known)
