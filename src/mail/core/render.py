@@ -87,9 +87,11 @@ def xml_text(value: str) -> str:
     return _text(value)
 
 
-def _type(address: MAILAddress) -> str:
+def _party(address: MAILAddress) -> str:
+    """Return the attribute of an element that names a party, and what the element holds."""
     kind = address["address_type"]
-    return _TYPES.get(kind) or f"type={quoteattr(kind)}"
+    type_ = _TYPES.get(kind) or f"type={quoteattr(kind)}"
+    return f"{type_}>{_text(address['address'])}"
 
 
 def _utc(timestamp: str) -> str:
@@ -182,13 +184,11 @@ def render_mail(
 
 def _head(timestamp: str, sender: MAILAddress, to: Iterable[MAILAddress], subject: str) -> str:
     """Return what stands before the body of a message."""
-    addresses = "\n".join(
-        [f"<address {_type(address)}>{_text(address['address'])}</address>" for address in to]
-    )
+    addresses = "\n".join([f"<address {_party(address)}</address>" for address in to])
     return (
         "\n<incoming_message>\n"
         f"<timestamp>{_text(_utc(timestamp))}</timestamp>\n"
-        f"<from {_type(sender)}>{_text(sender['address'])}</from>\n"
+        f"<from {_party(sender)}</from>\n"
         f"<to>\n{addresses}\n</to>\n"
         f"<subject>{_text(subject)}</subject>\n"
         "<body>"

@@ -76,6 +76,8 @@ def _check_id(value: str, name: str, prefix: str = "") -> str:
         raise _fault(f"must be a string, got {type(value).__name__}", name, prefix)
     if not 1 <= len(value) <= MAX_ID:
         raise _fault(f"must have 1 to {MAX_ID} characters, got {len(value)}", name, prefix)
+    if value.isascii() and value.isprintable():  # as most
+        return value
     if _CONTROL.search(value):
         raise _fault("must not contain control characters", name, prefix)
     if _HALF.search(value):
