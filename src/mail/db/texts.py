@@ -422,10 +422,11 @@ def _records(post: Post) -> list[str]:
     for entry in post.histories:
         add(entry.entries)
         add(entry.entries)  # it is in the snapshot, too
-    for call in post.calls:
-        records += (call.call, call.shown, call.answer or "")
-    for row in post.approvals:
-        records += (row.request, row.description, row.answer or "")
+    if post.calls or post.approvals:
+        for call in post.calls:
+            records += (call.call, call.shown, call.answer or "")
+        for row in post.approvals:
+            records += (row.request, row.description, row.answer or "")
     if post.response is not None:
         records.append(post.response)
     if post.outbox:

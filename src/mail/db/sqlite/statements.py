@@ -403,7 +403,8 @@ def _write(db: sqlite3.Cursor, parcel: Parcel, known: _Task, now: str) -> Receip
     """Write what posts and turns have in common."""
     post, task = parcel.post, known.key
     taken = _add_texts(db, parcel.texts, known) if parcel.texts else known.bytes
-    _settle(db, post, task)
+    if post.settled or post.unset or post.cancel_mail:
+        _settle(db, post, task)
     for entry in post.histories:
         db.execute(_ADD_HISTORY, (task, *entry))
     seqs = _add_messages(db, task, post.deliveries) if post.deliveries else ()
