@@ -184,34 +184,31 @@ def _run(steps: Sequence[Step], db: sqlite3.Cursor) -> list[list[Row]]:
     return found
 
 
-_INSERT_TASK: Final = """
+_FIND_TASK: Final = """
+SELECT id, next_event, bytes, state FROM tasks
+WHERE swarm_name = ? AND caller_role = ? AND caller_id = ? AND task_id = ?
+"""
+
+_ADD_TASK: Final = """
 INSERT INTO tasks (
-    task_owner, task_contributors, remote_swarms, is_running, completed, start_time, updated_at,
-    state, entrypoint, steps, max_steps, awaited, finish_asked, title, next_event,
-    swarm_name, caller_role, caller_id, task_id, created_at, usage, bytes
-) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, 1 + ?15,
-    ?16, ?17, ?18, ?19, ?7, ?20, ?21)
+    task_owner, task_contributors, remote_swarms, start_time, updated_at, entrypoint, steps,
+    max_steps, awaited, finish_asked, title, usage, next_event, bytes, is_running, completed,
+    state, swarm_name, caller_role, caller_id, task_id, created_at
+) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17,
+    ?18, ?19, ?20, ?21, ?5)
+ON CONFLICT DO NOTHING
 """
 
 _CHANGES: Final = """
-SET task_owner = ?1, task_contributors = ?2, remote_swarms = ?3, is_running = ?4,
-    completed = ?5, start_time = ?6, updated_at = ?7, state = ?8, entrypoint = ?9, steps = ?10,
-    max_steps = ?11, awaited = ?12, finish_asked = ?13, title = ?14, next_event = next_event + ?15,
-    usage = ?20, bytes = bytes + ?21
+SET task_owner = ?1, task_contributors = ?2, remote_swarms = ?3, start_time = ?4, updated_at = ?5,
+    entrypoint = ?6, steps = ?7, max_steps = ?8, awaited = ?9, finish_asked = ?10, title = ?11,
+    usage = ?12, next_event = ?13, bytes = ?14
 """
 
-_RETURNING: Final = "RETURNING id, next_event, bytes"
+_CHANGE_TASK: Final = f"UPDATE tasks {_CHANGES} WHERE id = ?15"
 
-_NEW_TASK: Final = f"{_INSERT_TASK} ON CONFLICT DO NOTHING {_RETURNING}"
-
-_UPSERT_TASK: Final = f"""
-{_INSERT_TASK}
-ON CONFLICT (swarm_name, caller_role, caller_id, task_id) DO UPDATE {_CHANGES} {_RETURNING}
-"""
-
-_UPDATE_TASK: Final = f"""
-UPDATE tasks {_CHANGES}
-WHERE swarm_name = ?16 AND caller_role = ?17 AND caller_id = ?18 AND task_id = ?19 {_RETURNING}
+_CHANGE_STATE: Final = f"""
+UPDATE tasks {_CHANGES}, is_running = ?15, completed = ?16, state = ?17 WHERE id = ?18
 """
 
 _CONSUME: Final = """
@@ -315,7 +312,8 @@ def _post(parcel: Parcel, db: sqlite3.Cursor) -> Receipt:
     post = parcel.opened().post
     _take_mail(db, post)
     now = _now()
-    task = _put_task(db, _NEW_TASK if post.new else _UPSERT_TASK, parcel, now)
+    task = None if post.new else _change_task(db, parcel, now)
+    task = task or _add_task(db, parcel, now)
     if task is None:
         raise StoreConflict(f"task '{post.task.task_id}' already exists")
     if post.once is not None:
@@ -329,7 +327,7 @@ def _commit_turn(parcel: Parcel, db: sqlite3.Cursor) -> Receipt:
     turn = cast("TurnCommit", parcel.opened().post)
     _take_mail(db, turn)
     now = _now()
-    task = _put_task(db, _UPDATE_TASK, parcel, now)
+    task = _change_task(db, parcel, now)
     if task is None:
         raise StoreConflict(f"delivery {turn.seq} is not waiting: its task is unknown")
     if turn.done:
@@ -353,36 +351,58 @@ def _now() -> str:
     return datetime.now(UTC).isoformat()
 
 
-def _put_task(db: sqlite3.Cursor, statement: str, parcel: Parcel, now: str) -> _Task | None:
+def _add_task(db: sqlite3.Cursor, parcel: Parcel, now: str) -> _Task | None:
+    """Write the row of a task; None if there is one."""
     post = parcel.post
-    row: TaskRow = post.task
+    values = _task_values(post.task, now, 1 + len(post.events), parcel.bytes)
+    key = (*post.owner, post.task.task_id)
+    if db.execute(_ADD_TASK, (*values, *_state_values(post.task), *key)).rowcount != 1:
+        return None
+    return _Task(db.lastrowid or 0, 1, parcel.bytes)
+
+
+def _change_task(db: sqlite3.Cursor, parcel: Parcel, now: str) -> _Task | None:
+    """Write the row of a task that there is, if there is one.
+
+    Nobody else writes meanwhile. To find it first takes half of what RETURNING does; an update that
+    leaves the state alone writes no index.
+    """
+    post = parcel.post
+    found = db.execute(_FIND_TASK, (*post.owner, post.task.task_id)).fetchone()
+    if found is None:
+        return None
+    key, first_event, taken, state = found
+    taken += parcel.bytes
+    values = _task_values(post.task, now, first_event + len(post.events), taken)
+    if state == post.task.state.value:
+        db.execute(_CHANGE_TASK, (*values, key))
+    else:
+        db.execute(_CHANGE_STATE, (*values, *_state_values(post.task), key))
+    return _Task(key, first_event, taken)
+
+
+def _task_values(row: TaskRow, now: str, next_event: int, taken: int) -> tuple[object, ...]:
+    return (
+        row.task_owner,
+        list_text(row.task_contributors),
+        list_text(row.remote_swarms),
+        row.start_time,
+        now,
+        row.entrypoint,
+        row.steps,
+        row.max_steps,
+        int(row.awaited),
+        int(row.finish_asked),
+        row.title,
+        row.usage,
+        next_event,
+        taken,
+    )
+
+
+def _state_values(row: TaskRow) -> tuple[object, ...]:
     state = row.state
-    events = len(post.events)
-    found = db.execute(
-        statement,
-        (
-            row.task_owner,
-            list_text(row.task_contributors),
-            list_text(row.remote_swarms),
-            int(state is TaskState.RUNNING),
-            int(state is TaskState.COMPLETED),
-            row.start_time,
-            now,
-            state.value,
-            row.entrypoint,
-            row.steps,
-            row.max_steps,
-            int(row.awaited),
-            int(row.finish_asked),
-            row.title,
-            events,
-            *post.owner,
-            row.task_id,
-            row.usage,
-            parcel.bytes,
-        ),
-    ).fetchone()
-    return None if found is None else _Task(found[0], found[1] - events, found[2])
+    return int(state is TaskState.RUNNING), int(state is TaskState.COMPLETED), state.value
 
 
 def _consume(db: sqlite3.Cursor, turn: TurnCommit, task: int) -> None:
