@@ -316,6 +316,24 @@ async def test_a_report_may_come_from_another_thread(store) -> None:
     await runtime.shutdown()
 
 
+async def test_whoever_asks_late_or_elsewhere_gets_the_same_context_of_the_call(store) -> None:
+    seen: list[CallContext] = []
+
+    async def lead(messages, choice):
+        await asyncio.sleep(0.02)
+        seen.extend([current_call(), await asyncio.to_thread(current_call)])
+        current_call().report(MODEL, tokens(10))
+        return None, tool_calls(DONE)
+
+    runtime = runtime_of({"supervisor": supervisor(lead, ())}, store=store)
+    await runtime.submit_and_wait(user_message())
+    assert seen[0] is seen[1]
+    events = [event async for event in runtime.replay("task-1")]
+    [used] = [event for event in events if event.kind == "model_usage"]
+    assert used.extra["duration_ms"] > 19  # the model was called when the agent was
+    await runtime.shutdown()
+
+
 async def test_a_total_that_was_left_out_is_the_sum_of_its_parts() -> None:
     usage = Usage(prompt_tokens=30, completion_tokens=12)
     runtime = runtime_of({"supervisor": supervisor(metered(replies([DONE]), usage), ())})
