@@ -3,7 +3,8 @@
 The body of a message appears in its delivery, its event, two histories and the answer: as it is,
 escaped for XML, or as JSON within JSON. `Parcel` finds these copies in the texts of a commit and
 puts ``@text{mode:hash}`` in their places; ``hash`` names a row of ``task_texts``, ``mode`` how the
-text was written there. A record that was changed in this way begins with a space, which JSON
+text was written there. What looks like that in a record is written with the mark ``@text{=}``;
+texts are stored as they are. A record that was changed in this way begins with a space, which JSON
 allows, so small records cost the look at their length, and old ones stay as they are.
 """
 
@@ -53,6 +54,7 @@ _ROW_BYTES: Final = 100
 _MARK: Final = "@text{"
 _LITERAL: Final = "@text{=}"
 _PLACE: Final = re.compile(r"@text\{(?:=|([pxja]):([0-9a-f]{32}))\}")
+_REFERENCE: Final = re.compile(r"@text\{[pxja]:[0-9a-f]{32}\}")
 _PLACE_LENGTH: Final = len("@text{p:}") + 32
 
 
@@ -84,6 +86,10 @@ def _is_marked(text: str) -> bool:
     It may be a large one, and there are many such looks.
     """
     return _MARK[0] in text and _MARK in text
+
+
+def _with_literals(text: str) -> str:
+    return text.replace(_MARK, _LITERAL) if _is_marked(text) else text
 
 
 def _in_utf8(text: str) -> bytes | None:
@@ -174,13 +180,11 @@ class _Text:
         self._forms: dict[tuple[str, bool], str] = {}
 
     def form(self, mode: str, *, raw: bool) -> str:
-        """Return how it is written in a record; nothing if that would look like a reference."""
+        """Return how it is written in a record, where our marks are literal ones."""
         key = mode, raw
         if key not in self._forms:
             text = _MODES[mode](self.text)
-            if _is_marked(text):  # XML leaves out what it cannot hold, and what remains may be one
-                text = ""
-            self._forms[key] = text if raw else _in_json(text)
+            self._forms[key] = _with_literals(text if raw else _in_json(text))
         return self._forms[key]
 
 
@@ -191,17 +195,15 @@ class _Packer:
     known: dict[str, _Text] = field(default_factory=dict)
     used: dict[str, str] = field(default_factory=dict)
 
-    def know(self, text: str) -> list[_Text]:
-        """Look for a text in the records to come; return it, in parts where it has our marks."""
-        found = []
-        for part in text.split(_MARK) if _is_marked(text) else (text,):
-            utf8 = _in_utf8(part) if len(part) > SHORTEST else None
-            if utf8 is None:
-                continue
-            known = _Text(part, utf8)
-            if known.hash in self.known or len(self.known) < _MOST_TEXTS:
-                found.append(self.known.setdefault(known.hash, known))
-        return found
+    def know(self, text: str) -> _Text | None:
+        """Look for a text in the records to come; return it, if it is worth that."""
+        utf8 = _in_utf8(text) if len(text) > SHORTEST else None
+        if utf8 is None:
+            return None
+        known = _Text(text, utf8)
+        if known.hash in self.known or len(self.known) < _MOST_TEXTS:
+            return self.known.setdefault(known.hash, known)
+        return None
 
     def json(self, record: str) -> str:
         """Return a JSON record as it is to be stored."""
@@ -211,13 +213,14 @@ class _Packer:
 
     def changed(self, record: str, *, raw: bool = False) -> str:
         """Return a record with references, whatever its length."""
-        text = record.replace(_MARK, _LITERAL) if _is_marked(record) else record
+        text = _with_literals(record)
         for known in list(self.known.values()):
             text = self._refer(text, known, raw=raw)
         if len(text) > LARGE:
             for part in _parts(text) if raw else _long_strings(text):
-                for known in self.know(part or ""):
-                    text = self._refer(text, known, raw=raw)
+                found = self.know(part)
+                if found is not None:
+                    text = self._refer(text, found, raw=raw)
                 if len(text) <= LARGE:
                     break
         return text if raw else " " + text
@@ -279,8 +282,10 @@ def _between_signs(record: str, at: int) -> bool:
 
 
 def _parts(text: str) -> list[str]:
-    """Return what stands between the places in a text."""
-    return _PLACE.split(text) if _is_marked(text) else [text]
+    """Return what stands between the references in a text, without literal marks."""
+    if not _is_marked(text):
+        return [text]
+    return [part.replace(_LITERAL, _MARK) for part in _REFERENCE.split(text)]
 
 
 def _long_strings(record: str) -> list[str]:

@@ -27,6 +27,8 @@ TEXTS = {
     "prose": PROSE,
     "letters": "a" * 9000,
     "marks": "@text{=}" * 100 + "x" * 5000 + "@text{p:" + "0" * 32 + "}" + "y" * 5000,
+    "marks alone": "@text{" * 2000,
+    "half marks": "@text{=}@tex" * 1500,
     "escapes": "\\n" * 3000 + "\n" * 3000,
     "controls": "\x00\x1a\x7f\u2028" * 2000,
 }
@@ -222,7 +224,7 @@ async def test_other_commits_go_on_while_a_large_one_is_made_ready(
     assert {row.task_id for row in await durable.list_tasks(rows.alice)} == {"large", "small"}
 
 
-@pytest.mark.parametrize("name", ["prose", "letters"])
+@pytest.mark.parametrize("name", ["prose", "letters", "marks", "marks alone", "half marks"])
 async def test_a_text_is_written_once(
     durable: Store, database: Database, rows: Rows, name: str
 ) -> None:
