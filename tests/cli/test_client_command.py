@@ -2,14 +2,20 @@
 
 import asyncio
 import json
+import random
+import shlex
 import signal
 import sys
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from mail.cli.client import read_call
+from mail.cli.repl.parsing import split
+from mail.cli.repl.terminal import PipedLines
 from mail.errors import ConfigError
 from tests.cli.terminal import environment
 from tests.server.kit import TOKENS, Script
@@ -236,3 +242,70 @@ async def test_ctrl_c_ends_commands_from_a_pipe(
     process.send_signal(signal.SIGINT)
     out, err = await process.communicate()
     assert (process.returncode, out, b"Traceback" in err) == (130, b"", False)
+
+
+async def test_a_text_may_come_from_standard_input(tmp_path: Path, server: str) -> None:
+    who = {"MAIL_API_KEY": TOKENS["alice"], "PYTHONUTF8": "1"}
+    text = "Grüße, 'quoted' \\ \n\n" + "x" * 200_000  # more than an argument can have
+    for command in ("message", "message-stream"):
+        done = await mail(tmp_path, server, command, "-", "--json", typed=f"{text}\n", **who)
+        last = done.out.splitlines()[-1] if command == "message-stream" else done.out
+        answer = json.loads(last)
+        assert done.code == 0
+        assert answer.get("data", answer)["response"] == f"You said: {text}"
+    process = await start(tmp_path, server, "message", "-", **who)
+    _, err = await process.communicate(b"\xff")
+    assert (process.returncode, b"standard input is not UTF-8 text" in err) == (2, True)
+    done = await mail(tmp_path, server, typed="message -\n", **who)  # there it is a text
+    assert (done.code, done.out) == (0, "You said: -\n")
+
+
+def test_lines_are_split_as_a_shell_does() -> None:
+    chance = random.Random(7)
+    signs = ["a", "é", "#", "\\", '"', "'", " ", "\t", "\r", "\n", "\x0b", "\xa0", "ab c"]
+    for _ in range(5000):
+        line = "".join(chance.choices(signs, k=chance.randrange(12)))
+        try:
+            expected: object = shlex.split(line)
+        except ValueError as error:
+            expected = str(error)
+        try:
+            found: object = split(line)
+        except ValueError as error:
+            found = str(error)
+        assert (line, found) == (line, expected)
+
+
+def processor_time(line: str) -> float:
+    """Return the least that splitting a line takes."""
+    spent = []
+    for _ in range(3):
+        begun = time.thread_time()
+        with suppress(ValueError):
+            split(line)
+        spent.append(time.thread_time() - begun)
+    return min(spent)
+
+
+@pytest.mark.parametrize("text", ["a", "'b c' ", '\\"', "a\\ ", "d'e'\"f\"", "message 'x "])
+@pytest.mark.parametrize("begins", ["", "'", '"'])
+def test_the_time_to_split_a_line_grows_with_its_length_alone(text: str, begins: str) -> None:
+    short, long = (begins + text * (size // len(text)) for size in (20_000, 320_000))
+    assert processor_time(long) < 2.5 * 16 * max(processor_time(short), 0.001)
+
+
+def test_a_line_of_many_lines_is_joined_once() -> None:
+    class Source:
+        def __init__(self, count: int) -> None:
+            self.lines = iter(["x" * 1000 + "\\\n"] * count + ["end\n"])
+
+        def readline(self) -> str:
+            return next(self.lines)
+
+    def spent(count: int) -> float:
+        source = Source(count)
+        begun = time.thread_time()
+        assert len(PipedLines(source).read()) == 1000 * count + 3  # type: ignore[arg-type]
+        return time.thread_time() - begun
+
+    assert min(spent(16_000) for _ in range(3)) < 4 * 16 * max(spent(1000), 0.001)

@@ -127,6 +127,12 @@ async def test_the_wheel_serves_its_example_in_an_empty_folder(tmp_path: Path, w
         assert answered.stdout == "6 * 7 = 42.\n", answered.text
 
 
+def test_what_a_server_writes_is_in_no_commit(tmp_path: Path) -> None:
+    assert main(["init", str(tmp_path / "shop")]) == 0
+    ignored = (tmp_path / "shop" / ".gitignore").read_text().splitlines()
+    assert {"mail.db*", "mail-files/", "logs/", "workspace/", ".env"} <= set(ignored)
+
+
 @pytest.mark.parametrize("name", ["actions.py", ".gitignore"])
 def test_a_file_that_exists_is_named_and_nothing_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str

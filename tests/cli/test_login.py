@@ -151,6 +151,20 @@ async def test_a_token_on_the_command_line_works_with_one_line_of_warning(
         assert (code, err.count("\n"), err.startswith(WARNING)) == (0, 1, True)
         assert all(way in err for way in ("MAIL_API_KEY", "--api-key-file", "`mail login`"))
         assert ALICE not in err
+    code, _, err = await mail(tmp_path, "client", server, "login", ALICE)
+    assert (code, err.count("\n"), err.startswith(WARNING)) == (0, 1, True)
+    others = (
+        ("message-interswarm", "Hi", "a@b", ALICE),
+        ("swarm-register", "beta", "http://127.0.0.1:1", ALICE),
+    )
+    for words in others:
+        _, _, err = await mail(tmp_path, "client", server, *words)
+        assert (err.startswith(WARNING), ALICE in err) == (True, False)
+        assert "on standard input" in err.splitlines()[0]
+    _, _, err = await mail(tmp_path, "client", server, "message-interswarm", "Hi", "a@b", "")
+    assert WARNING not in err
+    _, _, err = await mail(tmp_path, "client", server, typed=f"login {ALICE}\n")
+    assert WARNING not in err
     link = f"swarm://connect?server=127.0.0.1:1&token={ALICE}"
     for words in (("client", link, "whoami"), ("ping", link)):
         _, out, err = await mail(tmp_path, *words)

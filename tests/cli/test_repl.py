@@ -58,7 +58,10 @@ async def who_and_where(person: Terminal, server: str) -> None:
     await person.ask("health", r"health: healthy\n")
     await person.ask("h -v", r'"swarm_name": "test-swarm"')
     await person.ask("whoami", r"role user with ID alice\n")
-    await person.ask("status", r"user MAIL IS ready\nuser task IS NOT running\n")
+    await person.ask(
+        "status",
+        r"user MAIL IS ready\nuser task IS NOT running\nstorage: [\d,]+ of .* open tasks\n",
+    )
     await person.ask("logout", rf"successfully logged out of {server}\n")
     await person.ask("logout", r"error logging out: not currently logged in\n")
     await person.ask("me", r"error getting whoami: (?!HTTP)")

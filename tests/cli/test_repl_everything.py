@@ -59,7 +59,10 @@ EVERY: dict[str, list[tuple[str, str]]] = {
     ],
     "whoami": [("whoami", r"role admin with ID root\n"), ("me -v", r'"username": "root"')],
     "status": [
-        ("status", r"user MAIL IS ready\nuser task IS NOT running\n"),
+        (
+            "status",
+            r"user MAIL IS ready\nuser task IS NOT running\nstorage: [\d,]+ of .* open tasks\n",
+        ),
         ("s --json", r'"active_users": 0'),
     ],
     "logout": [("logout", r"successfully logged out of http")],

@@ -149,6 +149,7 @@ async def test_a_body_that_trickles_is_408(store: MemoryStore, template: Templat
         dripping.cancel()
     assert answer.startswith(b"HTTP/1.1 408")
     assert b"did not arrive in time" in answer
+    assert b"or raise [server.limits] body_timeout" in answer
 
 
 async def test_bodies_that_trickle_keep_nobody_else_out(
@@ -434,7 +435,7 @@ async def test_a_target_over_8_kib_is_414_before_anything_is_made_of_it(
     assert answer.startswith(b"HTTP/1.1 414 ")
     assert b"\r\nx-request-id: " in answer
     detail = json.loads(answer.partition(b"\r\n\r\n")[2])["detail"]
-    assert detail == "the path and the query are longer than 8192 bytes"
+    assert detail == "the path and the query are longer than 8192 bytes; the limit is fixed"
     assert seen == []
 
 

@@ -46,7 +46,10 @@ async def test_a_body_past_the_limit_is_413_with_and_without_its_length(
         counted = await client.post("/message", content=chunks(), headers=bearer("alice"))
         fits = await client.post("/message", content=b" " * 1000, headers=bearer("alice"))
     assert [known.status_code, counted.status_code, fits.status_code] == [413, 413, 400]
-    assert known.json()["detail"] == "the request body is larger than 1000 bytes"
+    assert known.json()["detail"] == (
+        "the request body is larger than 1000 bytes; send less, or raise "
+        "[server.limits] max_body_bytes"
+    )
 
 
 async def test_a_compressed_body_is_415(client: httpx.AsyncClient) -> None:
@@ -58,6 +61,7 @@ async def test_a_compressed_body_is_415(client: httpx.AsyncClient) -> None:
 async def test_large_headers_are_431(client: httpx.AsyncClient) -> None:
     answer = await client.get("/", headers={"X-Long": "x" * 17_000})
     assert answer.status_code == 431
+    assert answer.json()["detail"] == "the headers are larger than 16384 bytes; the limit is fixed"
 
 
 async def test_a_query_of_more_than_100_parameters_is_refused_before_it_is_read(

@@ -6,6 +6,7 @@ import gc
 import json
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -164,6 +165,11 @@ async def test_a_text_past_its_limit_is_400_and_names_the_setting(
     assert answer.status_code == 400
     assert answer.json()["errors"][0]["field"] == field
     assert "[server.limits] max_message_bytes" in answer.json()["detail"]
+    place = "docs/files.md#texts-larger-than-a-message"
+    assert f"({place})" in answer.json()["detail"]
+    page, heading = place.split("#")
+    text = (Path(__file__).parents[2] / page).read_text("utf-8").lower()
+    assert f"## {heading.replace('-', ' ')}\n" in text
     assert fits.status_code == 200
     for other in others:
         assert other.status_code == 400
@@ -252,6 +258,10 @@ def test_bytes_are_counted_against_their_caller() -> None:
 
 
 def test_a_body_larger_than_the_burst_is_taken() -> None:
+    usual = Quotas(LimitsConfig(body_burst=10), Clock())
+    usual.body_bytes(ALICE, 2**25)
+    with pytest.raises(QuotaExceeded, match=r"more than 8,388,608 bytes of request bodies a sec"):
+        usual.body_bytes(ALICE, 1)
     shares = Quotas(LimitsConfig(body_rate=1000.0, body_burst=10), Clock())
     assert shares.body_bytes(ALICE, 4_000_000) == 0.0
 

@@ -211,6 +211,16 @@ async def test_uploads_and_deletions_of_one_content_at_once_lose_nothing(files: 
     assert await files.store.letter_bytes(SWARM, "editor") == 0
 
 
+async def test_nobody_else_may_read_what_is_kept(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "new" / "mail-files")
+    async with folder.blobs().spool() as spool:
+        await spool.write(b"secret")
+        await spool.keep()
+    made = [folder.folder, *(path for path in folder.folder.rglob("*") if path.is_dir())]
+    assert len(made) > 2
+    assert {path.stat().st_mode & 0o777 for path in made} == {0o700}
+
+
 async def test_what_an_earlier_process_began_goes_after_a_while(folder: Folder) -> None:
     files = Files(folder)
     async with files.service.blobs.spool() as spool:

@@ -423,3 +423,17 @@ async def test_the_operators_path_is_in_no_text(
             assert str(tmp_path) not in answer
     monkeypatch.setattr(os, "open", forbidden)
     assert await call(read_directory, ".") == "Error: .: Permission denied"
+
+
+async def test_nobody_else_may_look_into_the_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    await call(write_file, "a/b/c.txt")
+    await call(create_directory, "d")
+    assert modes(tmp_path) == {"workspace": 0o700, "a": 0o700, "b": 0o700, "d": 0o700}
+
+
+def modes(folder: Path) -> dict[str, int]:
+    """Return who may do what in the folders below one."""
+    return {path.name: path.stat().st_mode & 0o777 for path in folder.rglob("*") if path.is_dir()}

@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mail.cli.common import DONE, INTERRUPTED, USAGE, cleaned, config_path, positive
-from mail.cli.credentials import KEY_VARIABLE, URL_VARIABLE, add_key_flags, api_key, server_url
+from mail.cli.credentials import (
+    KEY_VARIABLE,
+    URL_VARIABLE,
+    add_key_flags,
+    api_key,
+    server_url,
+    warn_of_tokens,
+)
 from mail.config.env import CONFIG_PATH, LOG_LEVEL, overridden, setting
 from mail.errors import ConfigError
 
@@ -24,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Call", "configure", "read_call", "run"]
 
+_MOST_BYTES: Final = 64 * 1024 * 1024
 HISTORY: Final = ".mail_history"
 HELP: Final = (["help"], ["?"])
 
@@ -179,8 +187,34 @@ def _one(runner: "asyncio.Runner", client: "MAILClient", call: Call) -> int:
         arguments = parser.parse_args([call.words[0].removeprefix("/"), *call.words[1:]])
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else USAGE
+    warn_of_tokens(arguments)
+    _read_text(arguments)
     session = Session(client, Screen(), call.json, before=f"mail client {call.url} ")
     return runner.run(execute(session, arguments))
+
+
+def _read_text(arguments: argparse.Namespace) -> None:
+    """Read the text of a message from standard input where ``-`` stands for it.
+
+    Raises:
+        ConfigError: it is no text, or endless.
+    """
+    given = vars(arguments)
+    for name in ("body", "text"):
+        if given.get(name) in ("-", ["-"]):
+            text = _standard_input()
+            given[name] = [text] if isinstance(given[name], list) else text
+
+
+def _standard_input() -> str:
+    data = sys.stdin.buffer.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise ConfigError(f"standard input has more than {_MOST_BYTES:,} bytes")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise ConfigError("standard input is not UTF-8 text") from None
+    return text.removesuffix("\n").removesuffix("\r")
 
 
 def _many(runner: "asyncio.Runner", client: "MAILClient", call: Call) -> int:

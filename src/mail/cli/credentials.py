@@ -42,6 +42,7 @@ __all__ = [
     "read_token",
     "server_url",
     "warn_of_exposure",
+    "warn_of_tokens",
 ]
 
 URL_VARIABLE: Final = "MAIL_URL"
@@ -104,10 +105,9 @@ _SERVICE: Final = "mail-protocol"
 _MOST_CHARACTERS: Final = 16_384
 _IN_KEYRING: Final = "keyring"
 _TOKEN: Final = "token"  # noqa: S105 - the name of a field
-_EXPOSED: Final = (
-    "mail: warning: ps and the shell's history show the token of a command line; "
-    f"use {KEY_VARIABLE}, --api-key-file or `mail login`"
-)
+_EXPOSED: Final = "mail: warning: ps and the shell's history show the token of a command line; use "
+_OWN_INSTEAD: Final = f"{KEY_VARIABLE}, --api-key-file or `mail login`"
+_OTHER_INSTEAD: Final = "this command at the prompt, or on standard input, of `mail client URL`"
 
 
 def add_key_flags(parser: argparse.ArgumentParser) -> None:
@@ -167,7 +167,16 @@ def warn_of_exposure(given: str | None, url: str) -> None:
     """Print a warning when a token stands on the command line."""
     link = parse_swarm_url(url)
     if given is not None or (link is not None and link.token is not None):
-        print(_EXPOSED, file=sys.stderr)
+        print(f"{_EXPOSED}{_OWN_INSTEAD}", file=sys.stderr)
+
+
+def warn_of_tokens(arguments: argparse.Namespace) -> None:
+    """Print a warning when a command of ``mail client`` was given a token as an argument."""
+    given = vars(arguments)
+    if given.get("api_key"):
+        warn_of_exposure(given["api_key"], "")
+    elif given.get("user_token") or given.get("auth_token"):
+        print(f"{_EXPOSED}{_OTHER_INSTEAD}", file=sys.stderr)
 
 
 def read_token(url: str) -> str:

@@ -294,7 +294,10 @@ def _place(folder: Path, sha256: str) -> Path:
 
 
 def _make_folder(folder: Path) -> None:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Make a folder, and those above it that are missing, for this user alone."""
+    if not folder.is_dir():
+        _make_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

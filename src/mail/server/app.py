@@ -170,7 +170,14 @@ def _add_routes(app: FastAPI, state: ServerState) -> None:
         cors=Cors(state.config.cors_origins) if state.config.cors_origins else None,
         draining=partial(getattr, state, "draining"),
         shape=shape,
-        bodies={("POST", "/files"): (files_config.max_bytes, files_config.upload_timeout)},
+        bodies={
+            ("POST", "/files"): (
+                files_config.max_bytes,
+                files_config.upload_timeout,
+                "[server.files] max_bytes",
+                "[server.files] upload_timeout",
+            )
+        },
     )
     install_error_handlers(app, shape)
     app.openapi = lambda: state.document.content  # type: ignore[method-assign]  # for all servers

@@ -244,7 +244,7 @@ def _check_size(outside: bytes, max_values: int, what: str) -> None:
             return
         brackets = brackets.replace(b"[]", b"")
     if b"[]" in brackets:
-        raise ProtocolError(f"{what} is nested deeper than {MAX_DEPTH} levels")
+        raise ProtocolError(f"{what} is nested deeper than {MAX_DEPTH} levels; the limit is fixed")
 
 
 def _too_many(max_values: int, what: str) -> ProtocolError:

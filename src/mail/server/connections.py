@@ -51,7 +51,7 @@ _DRAINED_PER_SECOND: Final = 16 * 1024 * 1024
 """Bytes of a connection that are read although nobody wants them: a body that was refused."""
 _LONG_TARGET: Final = (
     b"414 URI Too Long",
-    f"the path and the query are longer than {MAX_TARGET_BYTES} bytes",
+    f"the path and the query are longer than {MAX_TARGET_BYTES} bytes; the limit is fixed",
 )
 _MANY_HEADERS: Final = (
     b"431 Request Header Fields Too Large",

@@ -93,8 +93,10 @@ class Intake:
         text = content.encode() if isinstance(content, str) else to_json(content)
         if len(text) > self._max_message:
             problem = (
-                f"must not be longer than {self._max_message} bytes, got {len(text)}; send less, "
-                "or raise [server.limits] max_message_bytes"
+                f"must not be longer than {self._max_message} bytes, got {len(text)}; send "
+                "less, or it in parts to one task, or name a file or URL to an agent with tools "
+                "for them (docs/files.md#texts-larger-than-a-message), or raise "
+                "[server.limits] max_message_bytes"
             )
             raise refusal([{"field": field, "problem": problem}])
 

@@ -62,6 +62,9 @@ MAX_HEADERS: Final = 100
 MAX_PARAMETERS: Final = 100
 """Parameters of a query. To read a thousand takes longer than all else about a request."""
 BODY_SILENCE_SECONDS: Final = 10.0
+BodyLimits = tuple[int, float, str, str]
+"""How many bytes a body may have, in how many seconds it must arrive, and what sets each."""
+_USUAL_SETTINGS: Final = ("[server.limits] max_body_bytes", "[server.limits] body_timeout")
 CROWDED: Final = "mail.crowded"
 """Set in the state of a request whose connection is one more than the server takes."""
 WAITS: Final = "mail.waits"
@@ -168,8 +171,7 @@ class EdgeMiddleware:
         cors: Which other origins' pages may call; None for none.
         draining: Tells whether the server takes no more work.
         shape: Gives the answer to an error the shape that clients of its path expect.
-        bodies: Method and path of requests with other bodies, to how many bytes these may have, and
-            how many seconds they may take.
+        bodies: Method and path of requests with other bodies, to the limits of these.
     """
 
     def __init__(
@@ -180,10 +182,10 @@ class EdgeMiddleware:
         cors: Cors | None = None,
         draining: Callable[[], bool],
         shape: Callable[[str, JSONResponse], JSONResponse] = as_it_is,
-        bodies: Mapping[tuple[str, str], tuple[int, float]] | None = None,
+        bodies: Mapping[tuple[str, str], BodyLimits] | None = None,
     ) -> None:
         self._app = app
-        self._usual_body = limits.max_body_bytes, limits.body_timeout
+        self._usual_body = (limits.max_body_bytes, limits.body_timeout, *_USUAL_SETTINGS)
         self._bodies = bodies or {}
         self._max_requests = limits.max_requests
         self._strangers = Strangers(limits.anonymous_rate)
@@ -238,7 +240,9 @@ class EdgeMiddleware:
     async def _pass(self, scope: Scope, receive: Receive, exchange: "_Exchange") -> None:
         given = exchange.given
         if exchange.header_bytes > MAX_HEADER_BYTES:
-            raise HeadersTooLarge(f"the headers are larger than {MAX_HEADER_BYTES} bytes")
+            raise HeadersTooLarge(
+                f"the headers are larger than {MAX_HEADER_BYTES} bytes; the limit is fixed"
+            )
         if scope["query_string"].count(b"&") >= MAX_PARAMETERS:
             raise ProtocolError(f"the query has more than {MAX_PARAMETERS} parameters")
         if given.get(b"content-encoding", b"").strip().lower() not in (b"", b"identity"):
@@ -257,8 +261,8 @@ class EdgeMiddleware:
         length = given.get(b"content-length", b"")
         declared = int(length) if length.isdigit() else 0
         usual = self._usual_body
-        size, seconds = self._bodies.get((scope["method"], scope["path"]), usual)
-        body = _CountedBody(receive, declared, size, seconds)
+        limits = self._bodies.get((scope["method"], scope["path"]), usual)
+        body = _CountedBody(receive, declared, limits)
         if scope["method"] == "HEAD":
             scope["state"][HEAD_ONLY] = True
             await self._app({**scope, "method": "GET"}, body.receive, exchange.send_head)
@@ -413,7 +417,8 @@ class _Exchange:
 class _CountedBody:
     """Passes a request's body on, piece by piece, until it is too much or too slow."""
 
-    def __init__(self, receive: Receive, declared: int, limit: int, seconds: float) -> None:
+    def __init__(self, receive: Receive, declared: int, limits: BodyLimits) -> None:
+        limit, seconds, *self._settings = limits
         self._receive: Callable[[], Awaitable[Message]] = receive
         self._limit = limit
         self._deadline = asyncio.get_running_loop().time() + seconds
@@ -427,7 +432,10 @@ class _CountedBody:
         message = await self._next()
         if max(self._size, self._declared) > self._limit:
             await self._discard()
-            raise BodyTooLarge(f"the request body is larger than {self._limit} bytes")
+            raise BodyTooLarge(
+                f"the request body is larger than {self._limit} bytes; send less, or raise "
+                f"{self._settings[0]}"
+            )
         return message
 
     async def _next(self) -> Message:
@@ -448,7 +456,10 @@ class _CountedBody:
             async with asyncio.timeout_at(min(now + BODY_SILENCE_SECONDS, self._deadline)):
                 return await receiving
         except TimeoutError:
-            raise BodyTooSlow("the rest of the request body did not arrive in time") from None
+            raise BodyTooSlow(
+                "the rest of the request body did not arrive in time; send without a pause of "
+                f"{BODY_SILENCE_SECONDS:g} seconds, or raise {self._settings[1]}"
+            ) from None
 
     async def _discard(self) -> None:
         """Read on for a moment: a client that is cut off while it sends does not see the answer."""

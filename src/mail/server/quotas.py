@@ -91,8 +91,8 @@ class Quotas:
         wait = self._requests.wait(caller)
         if wait > PATIENCE_SECONDS:
             raise QuotaExceeded(
-                f"more than {self._limits.request_rate:g} requests a second; slow down, or raise "
-                "[server.limits] request_rate",
+                f"more than {self._limits.request_rate:,.10g} requests a second; slow down, or "
+                "raise [server.limits] request_rate",
                 math.ceil(wait),
             )
         self._requests.take(caller, 1)
@@ -106,7 +106,7 @@ class Quotas:
         wait = self._bytes.wait(caller)
         if wait > PATIENCE_SECONDS:
             raise QuotaExceeded(
-                f"more than {self._limits.body_rate:g} bytes of request bodies a second; slow "
+                f"more than {self._limits.body_rate:,.10g} bytes of request bodies a second; slow "
                 "down, or raise [server.limits] body_rate",
                 math.ceil(wait),
             )

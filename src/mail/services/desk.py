@@ -1042,8 +1042,8 @@ class MailDesk:
         if size > self.max_bytes:
             raise _wrong(
                 argument,
-                f"must not be longer than {self.max_bytes} bytes, got {size}; send less, or raise "
-                "[server.limits] max_message_bytes",
+                f"must not be longer than {self.max_bytes} bytes, got {size}; send less, or a "
+                "file (docs/files.md), or raise [server.limits] max_message_bytes",
             )
         if len(draft.subject) > MAX_SUBJECT or _NO_LINE.search(draft.subject):
             raise _wrong("subject", f"must be a line of at most {MAX_SUBJECT} characters")

@@ -129,7 +129,23 @@ async def _status(session: Session, arguments: argparse.Namespace) -> int:
         status,
         f"user MAIL {_is(status.get('user_mail_ready'))} ready",
         f"user task {_is(status.get('user_task_running'))} running",
+        *_storage(status.get("storage")),
     )
+
+
+def _storage(use: Any) -> list[str]:
+    """Return how much is stored, of how much; older servers do not tell."""
+    if not isinstance(use, dict):
+        return []
+    told = [
+        f"{_amount(use.get(name))} of {_amount(use.get(f'max_{name}'))} {what}"
+        for name, what in (("bytes", "bytes"), ("open_tasks", "open tasks"))
+    ]
+    return [f"storage: {', '.join(told)}"]
+
+
+def _amount(number: object) -> str:
+    return f"{number:,}" if isinstance(number, int) else "any number"
 
 
 async def _login(session: Session, arguments: argparse.Namespace) -> int:
@@ -190,6 +206,7 @@ _IDENTITY: Final = (
 )
 
 
+_BODY: Final = "the message; on the command line of the shell, - for standard input"
 _MSG_TYPES: Final = ("request", "response", "broadcast", "interrupt")
 _RESUME_FROM: Final = ("user_response", "breakpoint_tool_call")
 
@@ -292,7 +309,7 @@ def _fields(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _configure_posting(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("body", help="the message")
+    add("body", help=_BODY)
     add("-s", "--subject", default="New Message", help="the subject")
     add("-t", "--msg-type", default="request", choices=_MSG_TYPES, help="default: request")
     add("-tid", "--task-id", metavar="ID", help="the task to continue, or a name for a new one")
@@ -324,7 +341,7 @@ def _configure_stream(parser: argparse.ArgumentParser) -> None:
 
 def _configure_interswarm(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("body", help="the message")
+    add("body", help=_BODY)
     add("targets", type=targets, help="'[\"agent@swarm\"]' or agent@swarm")
     add("user_token", help="your token for the other swarm ('' for agents of this server)")
     add("-s", "--subject", help="the subject")

@@ -3,7 +3,6 @@
 import argparse
 import math
 import re
-import shlex
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from mail.cli.repl.commands import COMMANDS
@@ -35,6 +34,15 @@ _STRAY: Final = "unrecognized arguments: "
 _UNKNOWN: Final = re.compile(
     r"(.*invalid choice: )(?:'(.*)'|\"(.*)\") \(choose from .*\)", re.DOTALL
 )
+_PART: Final = re.compile(
+    r"""(?P<blank>[ \t\r\n]+)
+    | (?P<plain>[^ \t\r\n'"\\]+)
+    | '(?P<literal>[^']*)'
+    | "(?P<quoted>(?:[^"\\]++|\\.)*+)"
+    | \\(?P<escaped>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPED: Final = re.compile(r'\\(["\\])')
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -128,7 +136,31 @@ def split(line: str) -> list[str]:
     """
     if not line.isascii() and any("\ud800" <= sign <= "\udfff" for sign in line):
         raise ValueError("the line is not UTF-8 text")
-    return shlex.split(line)
+    words: list[list[str]] = []
+    goes_on, at = False, 0
+    while at < len(line):
+        part = _PART.match(line, at)
+        if part is None:
+            raise ValueError(_unfinished(line[at:]))
+        at = part.end()
+        if part["blank"] is None:
+            if not goes_on:
+                words.append([])
+            words[-1].append(_unquoted(part))
+        goes_on = part["blank"] is None
+    return ["".join(word) for word in words]
+
+
+def _unquoted(part: re.Match[str]) -> str:
+    if (quoted := part["quoted"]) is not None:
+        return _ESCAPED.sub(r"\1", quoted)
+    return part["plain"] or part["literal"] or part["escaped"] or ""
+
+
+def _unfinished(rest: str) -> str:
+    """Tell what is missing at the end of a line, from the mark that nothing closes."""
+    escapes = (len(rest) - len(rest.rstrip("\\"))) % 2 and rest[0] != "'"
+    return "No escaped character" if escapes else "No closing quotation"
 
 
 class Meant(NamedTuple):

@@ -139,10 +139,11 @@ class PipedLines:
 
     def read(self) -> str:
         """Return the next command; see `mail.cli.repl.loop.Lines`."""
-        line = self._next()
-        while _goes_on(line):
-            line = line[:-1] + self._next()
-        return line
+        lines = [self._next()]
+        while _goes_on(lines[-1]):
+            lines[-1] = lines[-1][:-1]
+            lines.append(self._next())
+        return "".join(lines)
 
     def _next(self) -> str:
         line = self._source.readline()

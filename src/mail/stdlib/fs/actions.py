@@ -39,6 +39,7 @@ _MAX_BYTES: Final = 4096
 _MAX_NAMES: Final = 64
 _SHOWN: Final = 200
 
+_MODE: Final = 0o700
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Without O_NONBLOCK, opening a named pipe would wait for somebody to write to it.
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -102,7 +103,7 @@ def opened_folder(
         ToolError: one of them is a link or no folder.
     """
     if create:
-        place.root.mkdir(parents=True, exist_ok=True)
+        place.root.mkdir(_MODE, parents=True, exist_ok=True)
     here = os.open(place.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for name in (*place.folders, *names):
@@ -157,7 +158,7 @@ def not_a(wanted: Kind, found: Kind, shown: str) -> ToolError:
 def _enter(folder: int, name: str, shown: str, create: bool) -> int:
     if create and kind_of(folder, name) is Kind.MISSING:
         with suppress(FileExistsError):  # somebody was faster; what it is, opening will show
-            os.mkdir(name, dir_fd=folder)
+            os.mkdir(name, _MODE, dir_fd=folder)
     try:
         return os.open(name, _FOLDER, dir_fd=folder)
     except OSError as error:
@@ -328,7 +329,7 @@ def _create_folder(place: Workspace, path: str) -> str:
             raise ToolError(f"directory already exists at {shown}")
         if kind is not Kind.MISSING:
             raise ToolError(f"{shown} is {kind}, not a directory")
-        os.mkdir(name, dir_fd=parent)
+        os.mkdir(name, _MODE, dir_fd=parent)
     return f"successfully created directory at {shown}"
 
 
