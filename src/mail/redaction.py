@@ -39,73 +39,165 @@ _VALUE: Final = (
     r"(?:b?\"(?:[^\"\\]|\\.)*+\"|b?'(?:[^'\\]|\\.)*+'|b?\\{1,8}[\"'](?:(?!\\{1,8}[\"']).)*+|"
     r"%2[27](?:(?!%2[27])[^\s&])*+|b?[\"']?[^\s\"',;&}\])\\]+)"
 )
-_HEADERS: Final = r"(?:proxy-)?authorization|x-api-key|api-key|x-auth-token|(?:set-)?cookie"
-_NAMES: Final = (
-    r"(?:api|access|auth|private|secret|signing|encryption|account|master|subscription)[_-]?key"
-    r"(?:[_-]?id)?|"
-    r"(?:access|auth|refresh|id|session|bearer|user|csrf|bot)[_-]?token|x-auth-token|"
-    r"client[_-]?secret|passwd|password|passphrase|secret|credentials?"
-)
-# Of the environment: only in capitals, for in small letters such names mean other things, too.
-_VARIABLES: Final = r"(?-i:\b[A-Z0-9_]{1,64}_(?:TOKEN|KEY|SECRET|PASS)(?:_[A-Z0-9_]{1,64})?+)"
 
-# Keys of services that begin like nothing else; each with what may follow, and how long it is.
+
+def _begin(*words: str, at: str = r"(?<!\w.)") -> str:
+    """Return a pattern of words, by default only where a word begins, in capitals or not.
+
+    It begins with the set of their first letters, which is found quickly, and looks back from
+    there. Of several words each has a fixed width.
+    """
+    letters = "".join(sorted({word[0] for word in words}))
+    also = r"\u017f" if "s" in letters else ""  # as re.IGNORECASE has it
+    ends = "|".join(f"{word[1:]}(?<={word})" for word in words) if words[1:] else words[0][1:]
+    return f"(?-i:[{letters}{letters.upper()}{also}]){at}(?:{ends})"
+
+
+def _begin_exactly(*words: str) -> str:
+    """Return a pattern of words of fixed widths where a word begins, written like this."""
+    letters = "".join(sorted({word[0] for word in words}))
+    ends = "|".join(f"{word[1:]}(?<={word})" for word in words)
+    return rf"[{letters}](?<!\w.)(?:{ends})"
+
+
+def _after(end: str, *names: str) -> str:
+    """Return a pattern that looks back from the end of a name; those in one text are as long."""
+    return "|".join(f"(?<=(?:{name}){between}{end})" for name in names for between in ("", "[_-]"))
+
+
+_KEYS: Final = _after(
+    *("key", "api", "auth", "access|secret|master", "private|signing|account"),
+    *("encryption", "subscription"),
+)
+_TOKENS: Final = _after(
+    *("token", "id", "bot", "auth|user|csrf", "access|bearer", "refresh|session"),
+)
+# Only the ends of names are searched for: to try all at each character takes ten times as long.
+_NAMES: Final = (
+    r"(?-i:[k\u212ats\u017fpcA-Z0-9_])(?:"
+    rf"ey(?<=[eghinrst_-]key)(?:{_KEYS})(?:[_-]?id)?|"
+    rf"oken(?<=[dfhnrst_-]token)(?:{_TOKENS})|"
+    r"ecret(?<=secret)|ass(?<=pass)(?:wd|word|phrase)|redential(?<=credential)s?|"
+    # Of the environment: only in capitals, for in small letters such names mean other things, too.
+    r"(?-i:(?<=[A-Z0-9_])(?<!\w.)[A-Z0-9_]{0,63}_(?:TOKEN|KEY|SECRET|PASS)"
+    r"(?:_[A-Z0-9_]{1,64})?+))"
+)
+
+# Keys of services that begin like nothing else; each with what may follow, how long it is, and
+# what is in all of them, in small letters.
 _SERVICES: Final = (
-    (r"npm_|nfp_|ntn_|fw_|figd_|jina_", r"[A-Za-z0-9_-]{20,}"),
-    (r"pypi-AgE|GOCSPX-|AT[AC]TT3|gl(?:ptt|rt|dt)-", r"[\w=-]{16,}"),
-    (r"SG\.", r"[\w-]{16,}+\.[\w-]{16,}+"),
-    (r"hvs\.|dp\.(?:pt|st|ct|sa)\.|tskey-|AGE-SECRET-KEY-1", r"[\w-]{16,}"),
-    (r"whsec_|shp(?:at|ss|ca|pa)_|do[opr]_v1_|dckr_pat_|sntry[su]_|rubygems_", r"[\w+/=-]{16,}"),
-    (r"lin_(?:api|oauth)_|PMAK-|sbp_|sq0(?:atp|csp)-|csk-", r"[\w-]{16,}"),
-    (r"dapi", r"[0-9a-f]{32}"),
-    (r"[0-9]{8,10}:AA", r"[\w-]{30,}"),
+    (
+        _begin_exactly("npm_", "nfp_", "ntn_", "fw_", "figd_", "jina_"),
+        r"[A-Za-z0-9_-]{20,}",
+        ("npm_", "nfp_", "ntn_", "fw_", "figd_", "jina_"),
+    ),
+    (
+        _begin_exactly("pypi-AgE", "GOCSPX-", "AT[AC]TT3", "glptt-", "gl(?:rt|dt)-"),
+        r"[\w=-]{16,}",
+        ("pypi-age", "gocspx-", "tt3", "glptt-", "glrt-", "gldt-"),
+    ),
+    (_begin_exactly(r"SG\."), r"[\w-]{16,}+\.[\w-]{16,}+", ("sg.",)),
+    (
+        _begin_exactly(r"hvs\.", r"dp\.(?:pt|st|ct|sa)\.", "tskey-", "AGE-SECRET-KEY-1"),
+        r"[\w-]{16,}",
+        ("hvs.", "dp.", "tskey-", "age-secret-key-1"),
+    ),
+    (
+        _begin_exactly(
+            *("whsec_", "shp(?:at|ss|ca|pa)_", "do[opr]_v1_", "dckr_pat_", "sntry[su]_"),
+            "rubygems_",
+        ),
+        r"[\w+/=-]{16,}",
+        ("whsec_", "shp", "_v1_", "dckr_pat_", "sntry", "rubygems_"),
+    ),
+    (
+        _begin_exactly("lin_api_", "lin_oauth_", "PMAK-", "sbp_", "sq0(?:atp|csp)-", "csk-"),
+        r"[\w-]{16,}",
+        ("lin_", "pmak-", "sbp_", "sq0", "csk-"),
+    ),
+    (_begin_exactly("dapi"), r"[0-9a-f]{32}", ("dapi",)),
+    (
+        r":AA(?:(?<=\b[0-9]{8}:AA)|(?<=\b[0-9]{9}:AA)|(?<=\b[0-9]{10}:AA))",
+        r"[\w-]{30,}",
+        (":aa",),
+    ),
 )
 
 _BEFORE_AND_SECRET: Final = tuple(
-    re.compile(pattern, flags | re.IGNORECASE)
-    for pattern, flags in (
+    (re.compile(pattern, re.IGNORECASE | re.DOTALL), signs)
+    for pattern, signs in (
         # a header with its scheme, as text, in a dictionary, or in a pair of an ASGI scope
         (
-            rf"((?:{_HEADERS})(?:{_IS}|{_QUOTE}\s*,\s*)(?:b?{_QUOTE})?"
+            rf"({_begin('authorization', 'api-key', 'x-auth-token', 'cookie', at='')}"
+            rf"(?:{_IS}|{_QUOTE}\s*+,\s*+)(?:b?{_QUOTE})?"
             r"(?:(?:bearer|basic|token)(?:\s|%20|\+)+)?)"
             r"(?:(?<=[\"'])[^\"'\\]+|[^\s\"',}\\]+)",
-            0,
+            ("authorization", "api-key", "x-auth-token", "cookie"),
         ),
-        (r"((?:set-)?cookie:\s?)[^\r\n\"']+", 0),
-        (r"\b(bearer(?:\s|%20|\+)+)[\w.~+/=%-]{8,}", 0),
-        (r"(mail_)[\w-]{24,}", 0),
+        (rf"({_begin('cookie:', at='')}\s?)[^\r\n\"']+", ("cookie:",)),
+        (rf"({_begin('bearer')}(?:\s|%20|\+)+)[\w.~+/=%-]{{8,}}", ("bearer",)),
+        (rf"({_begin('mail_', at='')})[\w-]{{24,}}", ("mail_",)),
         (
-            r"\b((?:sk|pk|rk|xai|gsk|hf|gh[oprsu]|glpat|lsv2|tvly|r8|pplx|nvapi|xapp|xox[a-z])"
-            r"[-_])[\w*-]{8,}",
-            0,
+            "("
+            + _begin(
+                *("sk", "pk", "rk", "xai", "gsk", "hf", "gh[oprsu]", "glpat", "lsv2", "tvly", "r8"),
+                *("pplx", "nvapi", "xapp", "xox[a-z]"),
+            )
+            + r"[-_])[\w*-]{8,}",
+            ("-", "_"),
         ),
-        (r"\b(ya29\.)[\w-]{10,}", 0),
-        *((rf"\b(?-i:({before}){secret})", 0) for before, secret in _SERVICES),
-        (r"\b(github_pat_|AIza|AKIA|ASIA)[\w-]{10,}", 0),
-        (r"\b(eyJ)[\w-]{8,}+(\.[\w-]{4,}+(?:\.[\w-]*+)?)?", 0),
-        (r"\b(https?://[^\s:/@]*:)[^\s/]*(?=@)", 0),
-        (r"\b(https?://)[^\s:/@]{1,200}(?=@)", 0),
-        (rf"((?:{_NAMES}|{_VARIABLES}){_IS}){_VALUE}", re.DOTALL),
-        (rf"({_QUOTE}token{_IS}){_VALUE}", re.DOTALL),
-        (rf"(\btoken=){_VALUE}", re.DOTALL),
+        (rf"({_begin('ya29')}\.)[\w-]{{10,}}", ("ya29.",)),
+        *((f"(?-i:({before}){secret})", signs) for before, secret, signs in _SERVICES),
         (
-            r"([?&](?:x-(?:amz|goog)-)?(?:key|sig|signature|code|auth|(?:security-)?token)=)"
-            r"[^\s&\"'<>]+",
-            0,
+            rf"({_begin('github_pat_', 'aiza', 'akia', 'asia')})[\w-]{{10,}}",
+            ("github_pat_", "aiza", "akia", "asia"),
         ),
-        (r"(%(?:3F|26)(?:key|sig|signature|code|auth|token)%3D)(?:(?!%26)[^\s&\"'<>])+", 0),
-        (r"(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(?:-----END|\Z)", re.DOTALL),
+        (rf"({_begin('eyj')})[\w-]{{8,}}+(\.[\w-]{{4,}}+(?:\.[\w-]*+)?)?", ("eyj",)),
+        (rf"({_begin('https?://')}[^\s:/@]*:)[^\s/]*(?=@)", ("@",)),
+        (rf"({_begin('https?://')})[^\s:/@]{{1,200}}(?=@)", ("@",)),
+        (
+            rf"({_NAMES}{_IS}){_VALUE}",
+            ("key", "token", "secret", "pass", "credential"),
+        ),
+        (rf"((?-i:[\"'27])(?:(?<=[\"'])|(?<=%2.))token{_IS}){_VALUE}", ("token",)),
+        (rf"({_begin('token=')}){_VALUE}", ("token=",)),
+        (
+            r"([?&](?=[xkscat])(?:x-(?:amz|goog)-)?"
+            r"(?:key|sig|signature|code|auth|(?:security-)?token)=)[^\s&\"'<>]+",
+            ("key=", "sig=", "signature=", "code=", "auth=", "token="),
+        ),
+        (
+            r"(%(?:3F|26)(?:key|sig|signature|code|auth|token)%3D)(?:(?!%26)[^\s&\"'<>])+",
+            ("%3d",),
+        ),
+        (r"(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(?:-----END|\Z)", ("private key-----",)),
     )
 )
-_URLS: Final = (
-    (re.compile(r"\b(?!https?:)[a-z][a-z0-9+.-]{0,20}://[^\s:/@]*:", re.IGNORECASE), "@"),
-    (
-        re.compile(r"\b[a-z][a-z0-9+.-]{0,20}%3A%2F%2F(?:(?!%3A|%40)[^\s:/@])*%3A", re.IGNORECASE),
-        "%40",
-    ),
+"""What precedes a secret and the secret, and what is in such a text in small letters.
+
+Each takes time in proportion to the length of the text: what a search has gone through without
+success it does not go through again from the next character.
+"""
+_URLS: Final = tuple(
+    (re.compile(between, re.IGNORECASE), re.compile(scheme, re.IGNORECASE), after)
+    for between, scheme, after in (
+        (
+            r"://(?=[^\s:/@]*(:))",
+            r"\b(?!https?:)[a-z][a-z0-9+.-]{0,20}:\Z",
+            "@",
+        ),
+        (
+            r"%3A%2F%2F(?=(?:(?!%3A|%40)[^\s:/@])*(%3A))",
+            r"\b[a-z][a-z0-9+.-]{0,20}%3A\Z",
+            "%40",
+        ),
+    )
 )
-"""What precedes a password in a URL, and what follows it; the password may have that, too."""
-_PASSWORD: Final = re.compile(r"\S{0,400}")
+"""What is between a URL's scheme and its user, with what precedes the password as the group; what
+the scheme ends with there; and what follows the password, which may have that, too."""
+_LONGEST_SCHEME: Final = 21
+_LONGEST_PASSWORD: Final = 400
+_PASSWORD: Final = re.compile(rf"\S{{0,{_LONGEST_PASSWORD}}}")
 
 _HINTS: Final = (
     *("://", "%3a", "auth", "bearer", "cookie", "credential", "key", "pass", "secret", "token"),
@@ -143,12 +235,31 @@ _LOOKED_AT: Final = 4000
 _WORD: Final = 500
 _SHORTEST_SECRET: Final = 8
 _SECRET_VARIABLE: Final = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|DATABASE_URL)$|BEARER_TOKEN")
-_FOREIGN: Final = re.compile(
-    r"\b(?:sk|pk|rk|xai|gsk|hf|ghp|pplx|nvapi)[-_][\w*-]{4,}(?:\.[\w*-]+)*|"
-    r"(?<=://)[^\s/@:]*:[^\s/]*(?=@)|(?<=://)[^\s/@]+(?=@)|[^\s/@:'\"]++:[^\s/@]++(?=@)|"
-    r"(?<=Bearer )[^\s'\",}]+|(?<=api_key=)[^\s&'\",}]+|(?<=\?key=)[^\s&'\"]+"
+_FOREIGN: Final = tuple(
+    (re.compile(pattern), signs)
+    for pattern, signs in (
+        (
+            rf"({_begin_exactly('sk', 'pk', 'rk', 'xai', 'gsk', 'hf', 'ghp', 'pplx', 'nvapi')}"
+            r"[-_][\w*-]{4,}(?:\.[\w*-]+)*)",
+            ("-", "_"),
+        ),
+        (r"://([^\s/@:]*:[^\s/]*)(?=@)", ("@",)),
+        (r"://([^\s/@]+)(?=@)", ("@",)),
+        # a user and a password; looked for only from where the word of both begins
+        (
+            r"(?<![^\s/@])(?=[^\s/@]++@)(?:[^\s/@:'\"]*+['\"]|:)*+"
+            r"([^\s/@:'\"]++:[^\s/@]++)(?=@)",
+            ("@",),
+        ),
+        (r"Bearer (?=([^\s'\",}]+))", ("Bearer ",)),
+        (r"api_key=([^\s&'\",}]+)", ("api_key=",)),
+        (r"\?key=([^\s&'\"]+)", ("?key=",)),
+    )
 )
-"""Shapes that in texts of our own mean something else, such as ``role:id@swarm``."""
+"""Shapes that in texts of our own mean something else, such as ``role:id@swarm``.
+
+The group is the secret; beside each is what such a text has in it.
+"""
 
 
 def new_reference() -> str:
@@ -180,21 +291,23 @@ def redact_foreign(text: str, known: Iterable[str] = (), most: int = _LOOKED_AT)
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, HIDDEN)
     if len(text) > most:
-        # Some of the shapes take time that grows with the square of the length. Half a key at the
-        # end would not look like one, so the cut is between two words where there are some.
+        # Half a key at the end would not look like one, so the cut is between two words where
+        # there are some.
         end = text.rfind(" ", most - _WORD, most)
         text = text[: end if end > 0 else most]
-    return _FOREIGN.sub(HIDDEN, redact(text))
+    return _without_foreign(redact(text))
 
 
 def redact(text: str) -> str:
     """Return the text with tokens, keys, headers and passwords of known shapes blotted out."""
     if not _suspicious(text):
         return text
-    for before, after in _URLS:
-        text = _without_passwords(text, before, after)
-    for pattern in _BEFORE_AND_SECRET:
-        text = pattern.sub(_blot, text)
+    for between, scheme, after in _URLS:
+        text = _without_passwords(text, between, scheme, after)
+    lower = _lower(text)
+    for pattern, signs in _BEFORE_AND_SECRET:
+        if any(map(lower.__contains__, signs)):
+            text = pattern.sub(_blot if pattern.groups == 1 else _blot_web_token, text)
     return text
 
 
@@ -244,7 +357,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def _suspicious(text: str) -> bool:
-    lower = text.lower()
+    lower = _lower(text)
     for hint in _HINTS:  # noqa: SIM110 - a generator takes twice as long
         if hint in lower:
             return True
@@ -273,23 +386,57 @@ def _text(value: object) -> str:
     return str(value)
 
 
-def _without_passwords(text: str, before: re.Pattern[str], after: str) -> str:
+def _lower(text: str) -> str:
+    """Return a text in small letters, as the patterns see it that take them for capitals."""
+    if not text.isascii():
+        text = text.replace("\u017f", "s").replace("\u0131", "i").replace("\u0130", "i")
+    return text.lower()
+
+
+def _without_passwords(
+    text: str, between: re.Pattern[str], scheme: re.Pattern[str], after: str
+) -> str:
     """Blot out what stands between a URL's user and the last ``after`` that can belong to it."""
-    if after not in text:
+    following = text.find(after)
+    if following < 0:
         return text
     pieces, done = [], 0
-    for found in before.finditer(text):
-        start = found.end()
+    for found in between.finditer(text):
+        start = found.end(1)
+        if following < start:
+            following = text.find(after, start)
+            if following < 0:
+                break
+        if found.start() < done or following - start > _LONGEST_PASSWORD:
+            continue
         end = text.rfind(after, start, _PASSWORD.match(text, start).end())  # type: ignore[union-attr]  # it always matches
-        if found.start() >= done and end >= 0:
+        colon = found.start() + found.end(1) - found.start(1)
+        if end >= 0 and scheme.search(text, max(0, found.start() - _LONGEST_SCHEME), colon):
             pieces += [text[done:start], HIDDEN]
             done = end
     return "".join([*pieces, text[done:]])
 
 
+def _without_foreign(text: str) -> str:
+    """Blot out what any of the shapes of foreign code covers; each is looked for by itself."""
+    spans = sorted(
+        found.span(1)
+        for pattern, signs in _FOREIGN
+        if any(map(text.__contains__, signs))
+        for found in pattern.finditer(text)
+    )
+    pieces, done = [], 0
+    for start, end in spans:
+        if start >= done:
+            pieces += [text[done:start], HIDDEN]
+        done = max(done, end)
+    return "".join([*pieces, text[done:]])
+
+
 def _blot(match: re.Match[str]) -> str:
-    if match.re.groups > 1 and match[2] is None:
-        return match[0]
-    if match[0][len(match[1]) :] in _BLOTTED:  # it was redacted before
-        return match[0]
-    return f"{match[1]}{HIDDEN}"
+    before, whole = match[1], match[0]
+    return whole if whole[len(before) :] in _BLOTTED else before + HIDDEN
+
+
+def _blot_web_token(match: re.Match[str]) -> str:
+    return match[0] if match[2] is None else _blot(match)

@@ -1,10 +1,11 @@
 """Attacks on the redaction: in how many disguises a secret may come, and what must stay."""
 
 import json
+import time
 
 import pytest
 
-from mail.redaction import HIDDEN, is_secret_name, redact, redact_long, redacted
+from mail.redaction import HIDDEN, is_secret_name, redact, redact_foreign, redact_long, redacted
 
 SECRET = "hunter2-Zq9"
 TOKEN = "mail_eDvr3Wo7Za9cV7zEtfkS9XbiBBcCVRVKJAAeD7cY6P8"
@@ -205,3 +206,91 @@ def test_no_half_of_a_secret_is_left_at_a_cut() -> None:
         assert SECRET[:8] not in redact_long(text)
         text = f"{'y' * 3000} postgresql://me:{SECRET}@db{'x' * (1536 - 300 + shift)}"
         assert SECRET[-8:] not in redact_long(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("me:pw@h and you:two:three@h", f"{HIDDEN}@h and {HIDDEN}@h"),
+        ("a/me:pw@h me: pw@h me:@h", f"a/{HIDDEN}@h me: pw@h me:@h"),
+        ('\'me:pw@h "a":b:pw@h', f'\'{HIDDEN}@h "a":{HIDDEN}@h'),
+        ("https://me:pa@ss@h/a@b", f"https://{HIDDEN}@h/a@b"),
+        ("https://key@h/a:b", f"https://{HIDDEN}@h/a:b"),
+        ("hf_abcd.ef:pw@h", f"{HIDDEN}@h"),
+        ("Bearer abc, Bearer Bearer d", f"Bearer {HIDDEN}, Bearer {HIDDEN} {HIDDEN}"),
+        ("?key=ab api_key=cd,e", f"?key={HIDDEN} api_key={HIDDEN},e"),
+        ("role:id is no@mail and 12:30 a@b", "role:id is no@mail and 12:30 a@b"),
+    ],
+)
+def test_shapes_of_secrets_in_texts_of_foreign_code(text: str, shown: str) -> None:
+    assert redact_foreign(text) == shown
+
+
+SIGNS = " key://@:=%3A%40"
+"""Has a sign of many patterns, so that they are tried."""
+
+FAMILIES = (
+    *(
+        "a",
+        "a:",
+        "a.",
+        "a-",
+        "a+-.1://",
+        "a://:",
+        "a://b:",
+        "//",
+        ":",
+        "@",
+        "a:b@",
+        "://a:b",
+        "=",
+        "0",
+    ),
+    *("token=ab&", "token", "api_key=", "key", "A_KEY", "A_SECRET_A_", "__KEY", "user:pass"),
+    *("https://a:b@", "https://a:", "http://", '"', "'", "\\", '\\"', 'password="', "password='\\"),
+    *(
+        "aGVsbG8+/",
+        "QUJD",
+        "0123456789",
+        "authorization",
+        "authorization:",
+        'x-api-key"',
+        "cookie: ",
+    ),
+    *(
+        "bearer ",
+        "bearer%20",
+        "Bearer ",
+        "mail_",
+        "sk-",
+        "ghp_a.",
+        "eyJa.",
+        "eyJ-",
+        "SG.a",
+        "?key=",
+    ),
+    *("%3A", "a%3A%2F%2F", "%22token", "%3Fkey%3D", "-----BEGIN ", "-----BEGIN PRIVATE KEY-----"),
+    *(" ", "\n", "é", "_", "&", "?"),
+)
+
+
+def _spent(text: str) -> float:
+    """Return the processor time that a text takes, in seconds."""
+    began = time.thread_time()
+    redact_foreign(text, most=len(text))
+    redact_long(text, len(text))
+    return time.thread_time() - began
+
+
+@pytest.mark.parametrize("signs", ["", SIGNS])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_time_grows_with_the_length_of_a_text_and_not_with_its_square(
+    family: str, signs: str
+) -> None:
+    short, long = (f"{family * (size // len(family))}{signs}" for size in (4_000, 32_000))
+    _spent(short)
+    for _ in range(5):  # another process may slow down one of the two
+        first, second = min(_spent(short) for _ in range(3)), _spent(long)
+        if second < 24 * max(first, 0.0005):
+            return
+    pytest.fail(f"{first:.4f} s, but for a text eight times as long {second:.4f} s")
