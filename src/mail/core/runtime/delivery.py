@@ -240,7 +240,7 @@ class MailDelivery:
     def open_buffer(self, turn: Turn) -> Entry:
         """Take a manual step's buffered mail; return it and the payload as the agent's entry."""
         if not turn.buffered:
-            turn.buffered = self.context.mailbox.take_buffer(LaneKey(turn.task.task_id, turn.agent))
+            turn.buffered = self.context.mailbox.take_buffer(turn.queued.lane)
             turn.task.out.update(queued.seq for queued in turn.buffered)
         blocks = [f"{_block(queued.envelope)}\n\n\n" for queued in turn.buffered]
         payload = turn.manual.payload if turn.manual else ""
@@ -283,7 +283,7 @@ class MailDelivery:
             task.arriving -= 1
             self.unbuffer(turn)
             self.put_back(task, turn.queued)
-            self.context.mailbox.release(LaneKey(task.task_id, turn.agent))
+            self.context.mailbox.release(turn.queued.lane)
 
     def abandon(self, turn: Turn) -> None:
         """Cancel a turn that has committed nothing; whatever it still returns is dropped.

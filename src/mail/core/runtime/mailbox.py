@@ -52,7 +52,7 @@ class QueuedMessage:
     ``envelope`` and ``control`` are the delivery's payload and instruction, read. ``recovered``
     marks mail that a crashed process may have been working on, ``claimed`` that this process has
     counted its attempt on it, ``filed`` that its turn has a journal in the store;
-    ``delays`` counts how often the provider asked to come back later.
+    ``delays`` counts how often the provider asked to come back later. ``lane`` is where it waits.
     """
 
     delivery: Delivery
@@ -63,6 +63,10 @@ class QueuedMessage:
     filed: bool = False
     delays: int = 0
     seq: int = 0
+    lane: LaneKey = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lane = LaneKey(self.delivery.task_id, self.delivery.recipient)
 
     @classmethod
     def read(
@@ -194,7 +198,7 @@ class Mailbox:
         """Take one waiting mail out; False when it does not wait."""
         if queued.seq not in self._seqs:
             return False
-        self._take(LaneKey(queued.delivery.task_id, queued.delivery.recipient), [queued])
+        self._take(queued.lane, [queued])
         return True
 
     def _take(self, key: LaneKey, queued_messages: list[QueuedMessage]) -> None:
@@ -247,7 +251,7 @@ class Mailbox:
             return
         self._seqs.add(queued.seq)
         delivery = queued.delivery
-        lane = self._lane(LaneKey(delivery.task_id, delivery.recipient))
+        lane = self._lane(queued.lane)
         heapq.heappush(lane.queued_messages, (self._place(queued), queued))
         self._counts[delivery.task_id] = self._counts.get(delivery.task_id, 0) + 1
         if lane.queued_messages[0][1] is queued:

@@ -15,7 +15,6 @@ from mail.core.addresses import create_agent_address, local_agent_name
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
 from mail.core.runtime.context import RuntimeContext
-from mail.core.runtime.mailbox import LaneKey
 from mail.core.runtime.submission import Submissions
 from mail.core.runtime.turn import Control, ControlKind, ManualStep, Phase, ResponseType, Turn
 from mail.core.runtime.turn_commit import TurnCommitter
@@ -188,7 +187,7 @@ class ManualSteps:
             task.arriving -= 1
             task.out.discard(turn.seq)
             self.committer.mail_delivery.unbuffer(turn)
-            self.context.mailbox.release(LaneKey(task.task_id, turn.agent))
+            self.context.mailbox.release(turn.queued.lane)
 
 
 def _check_kinds(request: StepRequest) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from mail.core.runtime.context import RuntimeContext
-from mail.core.runtime.mailbox import LaneKey, QueuedMessage
+from mail.core.runtime.mailbox import QueuedMessage
 from mail.core.runtime.turn import Turn
 from mail.errors import StoreError
 from mail.logcontext import LogContext, begin
@@ -114,7 +114,7 @@ class Scheduler:
         if turn.task.turns.get(turn.agent) is turn:
             del turn.task.turns[turn.agent]
             turn.task.out.difference_update({turn.seq, *(mail.seq for mail in turn.buffered)})
-            self.context.mailbox.release(LaneKey(turn.task.task_id, turn.agent))
+            self.context.mailbox.release(turn.queued.lane)
 
     async def quiet(self) -> None:
         """Wait until no turn is under way and none could start."""

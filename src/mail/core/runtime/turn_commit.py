@@ -170,13 +170,13 @@ class TurnCommitter:
             task.out.difference_update((turn.seq, *plan.shown))
             if turn.buffered:
                 self.mail_delivery.unbuffer(turn)
-            self.context.mailbox.release(LaneKey(task.task_id, turn.agent))
+            self.context.mailbox.release(turn.queued.lane)
             self.settle(task)
 
     def _let_go_on(self, plan: CommitPlan, turn: Turn) -> None:
         """Let an agent go on whose call a turn has run, if it has all of its results."""
         if plan.woken or (turn.decided and plan.ending is not None):
-            self.context.mailbox.unblock(LaneKey(plan.task.task_id, turn.agent))
+            self.context.mailbox.unblock(turn.queued.lane)
         if plan.reopens:
             self.context.mailbox.unhold(plan.task.task_id)
         if any(row.expires_at for row in plan.approvals):
@@ -189,8 +189,7 @@ class TurnCommitter:
         if plan.shown:
             turn.buffered = [mail for mail in turn.buffered if mail.seq not in plan.shown]
         if turn_result.failure is None:
-            key = LaneKey(plan.task.task_id, turn.agent)
-            self.context.histories.append(key, turn_result.entries)
+            self.context.histories.append(turn.queued.lane, turn_result.entries)
 
     async def end(
         self,
@@ -313,7 +312,7 @@ class TurnCommitter:
         task.out.discard(turn.seq)
         task.finish = None if task.finish is turn.queued else task.finish
         self.mail_delivery.unbuffer(turn)
-        self.context.mailbox.release(LaneKey(task.task_id, turn.agent))
+        self.context.mailbox.release(turn.queued.lane)
         await self.check(task)
         self.settle(task)
 
@@ -326,7 +325,7 @@ class TurnCommitter:
         task.away.append(turn.agent)
         task.turns.pop(turn.agent, None)
         if not (queued.goes_on or queued.decided):  # else no other turn of the agent comes between
-            self.context.mailbox.release(LaneKey(task.task_id, turn.agent))
+            self.context.mailbox.release(turn.queued.lane)
         asyncio.get_running_loop().call_later(seconds, self._come_back, task, queued)
         await self.check(task)
 
@@ -381,7 +380,7 @@ class TurnCommitter:
         self.mail_delivery.abandon(turn)
         turn.task.out.discard(turn.seq)
         self.mail_delivery.unbuffer(turn)
-        self.context.mailbox.release(LaneKey(turn.task.task_id, turn.agent))
+        self.context.mailbox.release(turn.queued.lane)
         return turn.take_reports()
 
     def reopen(self, task: ActiveTask, ending: Ending) -> None:
@@ -396,7 +395,7 @@ class TurnCommitter:
         turn.task.turns.pop(turn.agent, None)
         self.mail_delivery.put_back(turn.task, turn.queued)
         self.mail_delivery.unbuffer(turn)
-        self.context.mailbox.release(LaneKey(turn.task.task_id, turn.agent))
+        self.context.mailbox.release(turn.queued.lane)
 
     def settle(self, task: ActiveTask) -> None:
         """Let go of a task that nothing is happening to; the store has it all."""
@@ -548,7 +547,7 @@ class TurnCommitter:
                 turn_result.events.append(event.row(plan.mail.moment))
             task.approvals.update(((row.agent, row.call_id), row) for row in plan.approvals)
             task.calls.update(((call.agent, call.call_id), call) for call in plan.calls)
-            self.context.mailbox.block(LaneKey(task.task_id, turn.agent))
+            self.context.mailbox.block(turn.queued.lane)
             self.pause(task)
         elif turn_result.reprompts:
             notice, instruction = self.system_messages.follow_up(turn, turn_result.reprompts)
@@ -563,7 +562,7 @@ class TurnCommitter:
         self, turn: Turn, turn_result: TurnResult, plan: CommitPlan, *, late: bool
     ) -> None:
         """Let the agent wait for replies, if the run goes on and nothing more urgent has come."""
-        task, key = turn.task, LaneKey(turn.task.task_id, turn.agent)
+        task, key = turn.task, turn.queued.lane
         goes_on = task.row.state in _OPEN and turn_result.completes is None
         if not goes_on or late or task.exhausted is not None:
             turn_result.close_waits("ended")
@@ -783,7 +782,7 @@ class TurnCommitter:
         task.away.remove(queued.delivery.recipient)
         self.mail_delivery.put_back(task, queued)
         if queued.goes_on or queued.decided:
-            self.context.mailbox.release(LaneKey(task.task_id, queued.delivery.recipient))
+            self.context.mailbox.release(queued.lane)
         self.settle(task)  # when the task was closed meanwhile
         self.wake()
 

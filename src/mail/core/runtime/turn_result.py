@@ -57,9 +57,7 @@ class EventDraft(NamedTuple):
     def row(self, timestamp: str) -> EventRow:
         """Return the event as a row for the store."""
         extra = to_json(self.extra).decode() if self.extra else "{}"
-        return EventRow(
-            kind=self.kind, timestamp=timestamp, description=self.description, extra=extra
-        )
+        return EventRow(self.kind, timestamp, self.description, extra)
 
 
 def message_event(message: str, timestamp: str, description: str = "") -> EventRow:

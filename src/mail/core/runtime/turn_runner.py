@@ -26,7 +26,6 @@ from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.handlers import HANDLERS, ToolContext
 from mail.core.runtime.histories import Entry
-from mail.core.runtime.mailbox import LaneKey
 from mail.core.runtime.settings import Quota, RuntimeSettings
 from mail.core.runtime.tool_dispatch import ToolDispatcher
 from mail.core.runtime.turn import ControlKind, Origin, Phase, Turn
@@ -481,10 +480,10 @@ class TurnRunner:
             reply = Reply.from_json(known.payload)
             turn_result.remember_reply(reply)
             return reply
-        key = LaneKey(turn.task.task_id, turn.agent)
-        history = self.context.histories.at_hand(key, fresh=turn.task.fresh)
+        lane = turn.queued.lane
+        history = self.context.histories.at_hand(lane, fresh=turn.task.fresh)
         if history is None:
-            history = await self.context.histories.load(key)
+            history = await self.context.histories.load(lane)
         messages = history + incoming  # one copy; unpacking would make two of a long list
         quota, reason = self.context.settings.quota, None
         if quota is not None and quota.is_full(self.context.owner):
