@@ -125,7 +125,8 @@ class RuntimeContext:
             StoreConflict: the delivery was consumed or dropped by somebody else.
             StoreError: the runtime stops and the store still fails.
         """
-        async with task.commits:
+        await task.commits.acquire()  # `async with` would run two coroutines more
+        try:
             if task.deleted:
                 raise StoreConflict(f"task '{task.task_id}' was deleted")
             if task.torn:
@@ -136,6 +137,8 @@ class RuntimeContext:
                 if not isinstance(error, StoreConflict):
                     task.torn = self.draining
                 raise
+        finally:
+            task.commits.release()
 
     async def _commit(
         self, task: ActiveTask, post: Post, renew: Callable[[], None] | None

@@ -82,22 +82,18 @@ class CommitPlan:
         """Return the commit of a turn: what its draft holds and what was decided about it."""
         mail = self.mail
         history = turn_result.history if turn_result.failure is None else ""
-        commit = TurnCommit(
-            owner=owner,
-            task=self.task.row,
-            seq=turn.seq,
-            dead=self.dead,
-            deliveries=mail.deliveries if mail.queued_messages else (),
-            events=(*turn_result.events, *mail.events, *self.cut_off),
-            histories=(HistoryRow(turn.agent, history),) if history else (),
-            calls=self.calls,
-            approvals=self.approvals,
-            memories=turn_result.memories,
-            settled=self.shown,
-            texts=turn.texts,
-            outbox=mail.outbox,
-            shown=self.letters,
-        )
+        commit = TurnCommit(owner, self.task.row, seq=turn.seq)
+        commit.dead = self.dead
+        commit.deliveries = mail.deliveries if mail.queued_messages else ()
+        commit.events = (*turn_result.events, *mail.events, *self.cut_off)
+        commit.histories = (HistoryRow(turn.agent, history),) if history else ()
+        commit.calls = self.calls
+        commit.approvals = self.approvals
+        commit.memories = turn_result.memories
+        commit.settled = self.shown
+        commit.texts = turn.texts
+        commit.outbox = mail.outbox
+        commit.shown = self.letters
         if self.waits or mail.answers:
             answered, entries = end_of_waits(mail.answers)
             commit.calls += (*(wait.row for wait in self.waits), *answered)
