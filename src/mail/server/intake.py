@@ -20,6 +20,7 @@ from mail.server.bodies import RequestBody, check_names, parse_json, parse_objec
 from mail.server.keylocks import KeyLocks
 from mail.server.middleware import CALLER, WAITS, WORKS
 from mail.server.quotas import Quotas
+from mail.server.storage import declared_size
 
 if TYPE_CHECKING:
     from mail.auth.callers import Caller
@@ -38,6 +39,7 @@ __all__ = [
 ]
 
 KEY_HEADER: Final = "Idempotency-Key"
+_KEY: Final = KEY_HEADER.lower().encode()
 BODY_CHECK: Final = "mail.body_check"
 """In the state of a request: what refuses its body before anything is made of it, or None."""
 _LARGE: Final = 16 * 1024
@@ -72,8 +74,7 @@ class Intake:
             BodyTooLarge, BodyTooSlow: it is more, or takes longer, than the server takes.
         """
         caller: Caller = request.scope["state"][CALLER]
-        length = request.headers.get("content-length", "")
-        declared = min(int(length), self._max_bytes) if length.isdecimal() else 0
+        declared = min(declared_size(request), self._max_bytes)
         if wait := self._quotas.body_bytes(caller, declared):
             await wait_turn(request, wait)
         with self._quotas.body(caller):
@@ -88,7 +89,7 @@ class Intake:
         Raises:
             ProtocolError: it is; the error names the field.
         """
-        if isinstance(content, str) and 4 * len(content) <= self._max_message:
+        if content is None or (isinstance(content, str) and 4 * len(content) <= self._max_message):
             return
         text = content.encode() if isinstance(content, str) else to_json(content)
         if len(text) > self._max_message:
@@ -194,8 +195,7 @@ async def read_object(
     made = await made_of_body(
         request, lambda text, max_values: make(parse_object(text, max_values, empty=empty))
     )
-    if KEY_HEADER in request.headers:
-        request.scope["state"][_BODY] = text  # the key stands for it
+    _keep_if_keyed(request, text)
     return made
 
 
@@ -208,9 +208,14 @@ async def read_json(request: Request) -> Any:
     """
     text = await body_of(request)
     value = await made_of_body(request, parse_json)
-    if KEY_HEADER in request.headers:
-        request.scope["state"][_BODY] = text  # the key stands for it
+    _keep_if_keyed(request, text)
     return value
+
+
+def _keep_if_keyed(request: Request, text: bytes) -> None:
+    """Keep a body that an idempotency key stands for."""
+    if _KEY in [name for name, _ in request.scope["headers"]]:
+        request.scope["state"][_BODY] = text
 
 
 async def with_body(request: Request, model: type[RequestBody]) -> JSONRequest:

@@ -33,8 +33,10 @@ _RESERVE: Final = 2
 
 def declared_size(request: Request) -> int:
     """Return how many bytes a request says that its body has; 0 if it comes in chunks."""
-    length = request.headers.get("content-length", "")
-    return int(length) if length.isdecimal() else 0
+    for name, length in request.scope["headers"]:
+        if name == b"content-length":
+            return int(length) if length.isdigit() else 0
+    return 0
 
 
 @dataclass(slots=True, eq=False)
