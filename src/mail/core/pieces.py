@@ -8,7 +8,16 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
-__all__ = ["PIECE", "Listed", "Spelled", "joined", "json_line", "json_pieces", "sliced"]
+__all__ = [
+    "PIECE",
+    "Listed",
+    "Spelled",
+    "joined",
+    "json_line",
+    "json_pieces",
+    "sliced",
+    "to_json_pieces",
+]
 
 PIECE: Final = 32 * 1024
 """About how many characters a piece has. To encode one takes a fraction of a millisecond."""
@@ -40,6 +49,37 @@ def json_line(value: object) -> str:
 def json_pieces(value: object) -> Iterator[str]:
     """Yield `json_line` of a value piece by piece. It may contain `Spelled` and `Listed`."""
     return joined(_tokens(value))
+
+
+def to_json_pieces(value: Any) -> Iterator[str]:
+    """Yield what `to_json` writes of a value piece by piece: its long texts in slices.
+
+    Raises:
+        ValueError, RecursionError: JSON cannot hold it, or it is nested too deeply.
+    """
+    return joined(_written(value))
+
+
+def _written(value: Any) -> Iterator[str]:
+    if type(value) is str and len(value) > PIECE:
+        yield '"'
+        for part in sliced(value):
+            yield to_json(part).decode()[1:-1]
+        yield '"'
+    elif type(value) is list:
+        yield "["
+        for number, item in enumerate(value):
+            yield "," if number else ""
+            yield from _written(item)
+        yield "]"
+    elif type(value) is dict and all(type(key) is str for key in value):
+        yield "{"
+        for number, (key, item) in enumerate(value.items()):
+            yield f"{',' if number else ''}{to_json(key).decode()}:"
+            yield from _written(item)
+        yield "}"
+    else:
+        yield to_json(value).decode()
 
 
 def joined(tokens: Iterable[str]) -> Iterator[str]:

@@ -23,6 +23,7 @@ __all__ = [
     "build_interswarm_mail_xml",
     "build_mail_xml",
     "has_status",
+    "mail_parts",
     "mail_xml_parts",
     "recipients_of",
     "render_mail",
@@ -180,6 +181,16 @@ def render_mail(
     shown = shown_subject(subject, sender["address_type"])
     text = f"{_head(timestamp, sender, to, shown)}{_text(body)}{_END}"
     return {"role": "user", "content": text}
+
+
+def mail_parts(
+    timestamp: str, sender: MAILAddress, to: Iterable[MAILAddress], subject: str, body: str
+) -> Iterator[str]:
+    """Yield the text of such a chat entry piece by piece, for a long body."""
+    yield _head(timestamp, sender, to, shown_subject(subject, sender["address_type"]))
+    for part in sliced(body):
+        yield _text(part)
+    yield _END
 
 
 def _head(timestamp: str, sender: MAILAddress, to: Iterable[MAILAddress], subject: str) -> str:

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
+from mail.core.pieces import sliced
 from mail.core.render import xml_text
 from mail.db.base import (
     CallRow,
@@ -62,12 +63,18 @@ def _plain(text: str) -> str:
     return text
 
 
+def _in_xml(text: str) -> str:
+    return "".join([xml_text(part) for part in sliced(text)])
+
+
 def _in_json(text: str) -> str:
-    return to_json(text).decode()[1:-1]
+    return "".join([to_json(part).decode()[1:-1] for part in sliced(text)])
 
 
 def _in_ascii_json(text: str) -> str:
-    return _in_json(text) if _is_plain(text) else json.dumps(text)[1:-1]
+    if _is_plain(text):
+        return _in_json(text)
+    return "".join([json.dumps(part)[1:-1] for part in sliced(text)])
 
 
 def _is_plain(text: str) -> bool:
@@ -76,7 +83,7 @@ def _is_plain(text: str) -> bool:
 
 
 _MODES: Final[Mapping[str, Callable[[str], str]]] = MappingProxyType(
-    {"p": _plain, "x": xml_text, "j": _in_json, "a": _in_ascii_json}
+    {"p": _plain, "x": _in_xml, "j": _in_json, "a": _in_ascii_json}
 )
 
 

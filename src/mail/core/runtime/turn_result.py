@@ -14,6 +14,7 @@ from mail.core.tools.call import INVALID_JSON_KEY, TOO_LONG_KEY, AgentToolCall
 from mail.core.tools.catalogue import PASSIVE
 from mail.core.wire import MessageKind
 from mail.db.base import CallRow, EventRow, JournalRow, MemoryRow
+from mail.db.texts import text_size
 from mail.errors import AgentError
 
 __all__ = [
@@ -132,7 +133,21 @@ class Reply:
         first = self.calls[0]
         return [first.completion] if first.completion else list(first.responses)
 
-    def storable(self, most: int | None, most_of_call: int | None) -> "Reply":
+    @property
+    def parts(self) -> list[Any]:
+        """What it is written down as: the arguments of its calls, and its entries."""
+        return [*(call.tool_args for call in self.calls), *self.entries]
+
+    def is_longer_than(self, length: int) -> bool:
+        """Tell whether it has more characters in texts than so many, at a glance."""
+        size = len(self.text or "")
+        for call in self.calls:
+            size += _least_size(call.tool_args)
+        return size > length
+
+    def storable(
+        self, most: int | None, most_of_call: int | None, texts: Sequence[str] | None = None
+    ) -> "Reply":
         """Return the reply as it is kept: in JSON, within limits of its bytes as JSON.
 
         A call that has an unpaired surrogate among its arguments has invalid arguments, because
@@ -141,6 +156,7 @@ class Reply:
         Args:
             most: The limit of the whole reply; None for no limit.
             most_of_call: The limit of the arguments of one call.
+            texts: Its `parts` as JSON, where they are there.
 
         Raises:
             AgentError: the reply is too long.
@@ -148,10 +164,11 @@ class Reply:
         """
         kept = self
         if most_of_call is not None:
-            cut = _too_long(self.calls, most_of_call, _least_size)
+            sizes = [_least_size(call.tool_args) for call in self.calls]
+            cut = _too_long(self.calls, sizes, most_of_call)
             kept = _shortened(self, cut) if cut else self
         try:
-            said = kept.write()
+            said = kept.write(texts if kept is self else None)
         except ValueError as error:
             if "surrogates" not in str(error):
                 raise
@@ -160,25 +177,28 @@ class Reply:
         if most is not None and kept.size > most:
             raise AgentError(f"the reply has {kept.size:,} bytes, and max_reply_bytes is {most:,}")
         if most_of_call is not None and said > most_of_call:
-            cut = _too_long(kept.calls, most_of_call, _size)
+            sizes = [text_size(arguments) for _, _, arguments in kept.said]
+            cut = _too_long(kept.calls, sizes, most_of_call)
             if cut:
                 return _shortened(kept, cut).storable(most, None)
         return kept
 
-    def write(self) -> int:
-        """Write down its calls and entries; return how many bytes a JSON list of the calls has."""
-        self.said, self.written = [], []
-        said, size = 1, 0
-        for call in self.calls:
+    def write(self, texts: Sequence[str] | None = None) -> int:
+        """Write down its calls and entries; return how many bytes a JSON list of the calls has.
+
+        Args:
+            texts: Its `parts` as JSON, where they are there.
+        """
+        if texts is None:
+            texts = [to_json(part).decode() for part in self.parts]
+        self.said = []
+        said, count = 1, len(self.calls)
+        for call, arguments in zip(self.calls, texts, strict=False):
             name, call_id = to_json(call.tool_name), to_json(call.tool_call_id)
-            arguments = to_json(call.tool_args)
-            said += len(name) + len(call_id) + len(arguments) + _LISTED
-            self.said.append((name.decode(), call_id.decode(), arguments.decode()))
-        for entry in self.entries:
-            text = to_json(entry)
-            size += len(text)
-            self.written.append(text.decode())
-        self.size = max(said, size)
+            said += len(name) + len(call_id) + text_size(arguments) + _LISTED
+            self.said.append((name.decode(), call_id.decode(), arguments))
+        self.written = list(texts[count:])
+        self.size = max(said, sum(map(text_size, self.written)))
         return said
 
     def to_json(self) -> str:
@@ -221,13 +241,13 @@ def _shortened(reply: Reply, cut: Mapping[str, dict[str, Any]]) -> Reply:
 
 
 def _too_long(
-    calls: Sequence[AgentToolCall], most: int, size: Callable[[Mapping[str, Any]], int]
+    calls: Sequence[AgentToolCall], sizes: Sequence[int], most: int
 ) -> dict[str, dict[str, Any]]:
     """Return what stands in place of the arguments of calls that have too many, by their ids."""
     long = [
         call.tool_call_id
-        for call in calls
-        if call.tool_name not in PASSIVE and size(call.tool_args) > most
+        for call, size in zip(calls, sizes, strict=True)
+        if call.tool_name not in PASSIVE and size > most
     ]
     if not long:
         return {}
@@ -242,10 +262,6 @@ def _least_size(arguments: Mapping[str, Any]) -> int:
         if isinstance(value, str):
             size += len(value)
     return size
-
-
-def _size(arguments: Mapping[str, Any]) -> int:
-    return len(to_json(arguments))
 
 
 def _whole(value: Any) -> Any:

@@ -9,7 +9,7 @@ task's state. Streams, waiters and the scheduler hear of it after the commit.
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pydantic_core import to_json
@@ -19,6 +19,7 @@ from mail.core.agents import AgentCore, ToolChoice
 from mail.core.call_context import CallContext, ConsoleSink, NullSink, StreamSink, enter_call
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
+from mail.core.pieces import to_json_pieces
 from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.approvals import accepted_call, describe_held
 from mail.core.runtime.breakpoints import split_breakpoints
@@ -470,9 +471,9 @@ class TurnRunner:
     ) -> Reply | None:
         """Return the agent's reply; None when it was not asked, or nobody wants its reply."""
         known = journal.get(REPLY_KEY)
+        if len(turn.envelope.body) > _LARGE:
+            await self._render_in_slices(turn.envelope)
         incoming = self._incoming(turn)
-        if len(turn.shown) > _LARGE:
-            await _let_others_on()
         for entry in incoming:
             turn_result.remember_as(self._in_json(entry), entry)
         if known is not None:
@@ -526,6 +527,15 @@ class TurnRunner:
         turn.shown = self._rendered[1]
         return [{"role": "user", "content": turn.shown}]
 
+    async def _render_in_slices(self, envelope: Envelope) -> None:
+        """Have the text and the JSON of a long message ready; others go on meanwhile."""
+        if self._rendered[0] is envelope:
+            await _let_others_on()
+            return
+        text = await _in_slices(envelope.entry_parts())
+        written = await _in_slices(to_json_pieces({"role": "user", "content": text}))
+        self._rendered, self._written = (envelope, text), (text, written)
+
     def _in_json(self, incoming: Entry) -> str:
         """Return incoming mail as JSON; the recipients of a broadcast get the same text."""
         text = incoming["content"]
@@ -547,7 +557,14 @@ class TurnRunner:
             raise MAILError(problem) from error
         except StoreError as error:  # not the engine's own
             raise AgentError(f"agent '{turn.agent}' failed: {error}") from error
-        return _checked(turn.agent, output, self.context.settings)
+        settings = self.context.settings
+        reply = _read(turn.agent, output)
+        texts = await _parts_in_slices(reply) if reply.is_longer_than(_LARGE) else None
+        try:
+            return reply.storable(settings.max_reply_bytes, settings.max_argument_bytes, texts)
+        except ValueError as error:
+            problem = f"agent '{turn.agent}' returned what JSON cannot hold: {error}"
+            raise AgentError(problem) from error
 
     def _surroundings(self, turn: Turn) -> _Surroundings:
         return _Surroundings(self.context, self.committer.mail_delivery, turn)
@@ -609,6 +626,23 @@ async def _let_others_on() -> None:
     after it; whoever asks for little meanwhile is served in between.
     """
     await asyncio.sleep(_FOR_OTHERS)
+
+
+async def _in_slices(pieces: Iterable[str]) -> str:
+    """Join pieces of a long text, each of which takes time to be made; others go on in between."""
+    made = []
+    for piece in pieces:
+        made.append(piece)
+        await asyncio.sleep(0)
+    return "".join(made)
+
+
+async def _parts_in_slices(reply: Reply) -> list[str] | None:
+    """Return the parts of a long reply as JSON; None when JSON cannot hold them."""
+    try:
+        return [await _in_slices(to_json_pieces(part)) for part in reply.parts]
+    except (ValueError, RecursionError):
+        return None
 
 
 def _reason(turn: Turn, error: Exception) -> str:
@@ -683,7 +717,7 @@ def _without_surplus(
     return kept, surplus
 
 
-def _checked(agent: str, output: object, settings: RuntimeSettings) -> Reply:
+def _read(agent: str, output: object) -> Reply:
     problem = f"agent '{agent}' must return (text or None, list of AgentToolCall)"
     if not isinstance(output, tuple) or len(output) != 2:
         raise AgentError(f"{problem}, got {type(output).__name__}")
@@ -693,8 +727,4 @@ def _checked(agent: str, output: object, settings: RuntimeSettings) -> Reply:
     for call in calls if isinstance(calls, list) else [None]:
         if not isinstance(call, AgentToolCall):
             raise AgentError(f"{problem}; its second item is not such a list")
-    reply = Reply(None if text is None else storable(text), calls)
-    try:
-        return reply.storable(settings.max_reply_bytes, settings.max_argument_bytes)
-    except ValueError as error:
-        raise AgentError(f"agent '{agent}' returned what JSON cannot hold: {error}") from error
+    return Reply(None if text is None else storable(text), calls)
