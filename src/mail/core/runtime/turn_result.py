@@ -165,8 +165,9 @@ class Reply:
         kept = self
         if most_of_call is not None:
             sizes = [_least_size(call.tool_args) for call in self.calls]
-            cut = _too_long(self.calls, sizes, most_of_call)
-            kept = _shortened(self, cut) if cut else self
+            if max(sizes, default=0) > most_of_call:
+                cut = _too_long(self.calls, sizes, most_of_call)
+                kept = _shortened(self, cut) if cut else self
         try:
             said = kept.write(texts if kept is self else None)
         except ValueError as error:
