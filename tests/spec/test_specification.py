@@ -17,7 +17,7 @@ from mail.core.wire import MAIL_MESSAGE_TYPES
 from mail.errors import MAILError
 from mail.net.sse import SEND_SECONDS
 from mail.server import middleware as limits
-from mail.server.bodies import MAX_DEPTH
+from mail.server.bodies import MAX_DEPTH, MAX_DIGITS
 from mail.server.connections import MAX_TARGET_BYTES
 from mail.server.errors import STATUS_OF, status_of
 from mail.server.routes.messages import MAX_TIMEOUT_SECONDS
@@ -166,8 +166,9 @@ def test_every_error_has_its_row() -> None:
 LIMITS = {
     "request body": LimitsConfig().max_body_bytes == 4 * 1024 * 1024,
     "path and query": MAX_TARGET_BYTES == 8 * 1024,
-    "headers": limits.MAX_HEADER_BYTES == 16 * 1024,
-    "JSON of a body": (MAX_DEPTH, LimitsConfig().max_json_values) == (64, 50_000),
+    "parameters of the query": limits.MAX_PARAMETERS == 100,
+    "headers": (limits.MAX_HEADER_BYTES, limits.MAX_HEADERS) == (16 * 1024, 100),
+    "JSON of a body": (MAX_DEPTH, LimitsConfig().max_json_values, MAX_DIGITS) == (64, 50_000, 100),
     "text of a message": LimitsConfig().max_message_bytes == 1024 * 1024,
     "silence inside a body; the whole body": (
         limits.BODY_SILENCE_SECONDS,
