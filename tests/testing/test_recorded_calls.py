@@ -12,6 +12,7 @@ from aiohttp import web
 from mail.core.call_context import NullSink
 from mail.core.usage import Usage
 from mail.errors import ModelError
+from mail.llm import recording
 from mail.llm.ask import ask
 from mail.llm.litellm_model import LiteLLMModel, close_clients
 from mail.llm.recording import MOST_ANSWER_BYTES, MOST_REQUEST_BYTES, asking
@@ -298,3 +299,17 @@ async def test_a_provider_that_answers_plainly_is_recorded(monkeypatch: pytest.M
     await runner.cleanup()
     await close_clients()
     assert (calls[0].status, calls[0].answer) == (502, "<html>no</html>")
+
+
+def test_long_words_take_no_longer_than_short_ones() -> None:
+    def spent(word: int) -> float:
+        text = f"{'a' * word} " * (60_000 // word)
+        began = time.thread_time()
+        recording._clean(text, ())
+        return time.thread_time() - began
+
+    for _ in range(5):  # another process may slow down one of the two
+        short, long = min(spent(20) for _ in range(3)), min(spent(1_990) for _ in range(3))
+        if long < 10 * max(short, 0.0005):
+            return
+    pytest.fail(f"{short:.4f} s with short words, {long:.4f} s with long ones")
