@@ -280,6 +280,30 @@ assert 0 < sys.getswitchinterval() < before / 2, before
 """
 
 
+SPARE = """
+import gc
+from mail.server.run import SpareMemory, _resident
+
+class Request:
+    def __init__(self):
+        self.body, self.itself = bytearray(100_000), self
+
+gc.disable()
+spare, before = SpareMemory(), _resident()
+kept = [Request() for _ in range(1_000)]
+assert _resident() > before + 60e6
+del kept
+assert _resident() > before + 60e6
+spare._worked -= 100
+assert not spare.look()
+assert _resident() > before + 60e6
+spare._worked += 100
+assert spare.look()
+assert _resident() < before + 20e6
+assert not spare.look()
+"""
+
+
 def _run(program: str) -> None:
     root = str(Path(__file__).parents[2])
     paths = ":".join([root, f"{root}/src", *sys.path])
@@ -288,6 +312,11 @@ def _run(program: str) -> None:
 
 def test_a_server_whose_agents_ask_no_provider_never_loads_litellm() -> None:
     _run(LIGHT)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is given back on Linux")
+def test_what_large_requests_took_is_given_back_when_there_is_little_to_do() -> None:
+    _run(SPARE)
 
 
 def test_threads_of_a_server_take_turns_often() -> None:

@@ -7,6 +7,7 @@ answers (new work gets 503), and only then uvicorn stops. The second signal exit
 
 import asyncio
 import contextvars
+import ctypes
 import errno
 import gc
 import json
@@ -15,8 +16,10 @@ import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DrainingServer",
+    "SpareMemory",
     "bind",
     "load_models",
     "run_server",
@@ -65,6 +69,12 @@ _COLLECT_AFTER: Final = (20_000, 1, 130)
 The second number is small because everything else stops during a look: 60,000 objects take 15 ms.
 """
 
+_IDLE_SECONDS: Final = 10.0
+"""Between two looks whether memory can be given back."""
+_LITTLE_WORK: Final = 0.1
+"""How much of one processor an idle server may take."""
+_MUCH_MEMORY: Final = 16 * 1024 * 1024
+
 _log = logging.getLogger("mail.server")
 
 
@@ -84,6 +94,7 @@ class DrainingServer(uvicorn.Server):
         self._state = state
         self._last_act = last_act
         self._told = False
+        self._spare_memory = SpareMemory()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._surroundings = contextvars.Context()
         self._stopping: asyncio.Task[None] | None = None
@@ -100,10 +111,17 @@ class DrainingServer(uvicorn.Server):
         await super().startup(sockets)
         share_interpreter()
         spare_collector()
+        if self.started:
+            self._spare_memory.start()
         for server in self.servers if self.started else ():
             for listener in server.sockets:
                 host, port = listener.getsockname()[:2]
                 _log.info("listening on http://%s:%s", f"[{host}]" if ":" in host else host, port)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close the sockets and the app."""
+        self._spare_memory.stop()
+        await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Take a signal to stop: drain at the first one, exit at the second."""
@@ -318,6 +336,56 @@ def spare_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)
+
+
+class SpareMemory:
+    """Gives memory back to the system when a busy time is over. Does nothing but on Linux.
+
+    After large requests there is garbage that the collector would find much later, and the C
+    library keeps what was freed. Both are seen to when the process has little to do.
+    """
+
+    def __init__(self) -> None:
+        self._least: float = _resident()
+        self._worked = time.process_time()
+        self._over = threading.Event()
+
+    def start(self) -> None:
+        """Look again and again in a thread."""
+        self._least = _resident()
+        if self._least:
+            threading.Thread(target=self._run, name="spare memory", daemon=True).start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._over.set()
+
+    def _run(self) -> None:
+        while not self._over.wait(_IDLE_SECONDS):
+            self.look()
+
+    def look(self) -> bool:
+        """Give memory back if much has come, and little was done since the last look."""
+        before, self._worked = self._worked, time.process_time()
+        self._least = min(self._least, _resident())
+        busy = self._worked - before > _IDLE_SECONDS * _LITTLE_WORK
+        if busy or _resident() < self._least + _MUCH_MEMORY:
+            return False
+        gc.collect()
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc only
+        if trim is not None:
+            trim(0)
+        self._least = _resident()
+        return True
+
+
+def _resident() -> float:
+    """Return how many bytes the process has in memory; 0 where that is not known."""
+    try:
+        pages = int(Path("/proc/self/statm").read_bytes().split()[1])
+        return float(pages * os.sysconf("SC_PAGE_SIZE"))
+    except OSError:
+        return 0.0
 
 
 def _load(uses: Sequence[ModelUse]) -> None:
