@@ -62,7 +62,7 @@ class Account:
 
     Attributes:
         sent: Bytes of requests.
-        produced: Bytes of arguments that agents made for them.
+        produced: Bytes of answers, arguments and errors that agents and tools made for them.
         received: Bytes of answers.
         largest: Bytes of the largest answer.
         statuses: How often each status came back.
@@ -100,12 +100,17 @@ class Attacker:
         self._session = session
 
     async def ask(
-        self, method: str, path: str, body: bytes | None = None, token: str | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        token: str | None = None,
+        **more: str,
     ) -> int:
         """Send a request; return its status, and wait a moment if it was refused for now."""
         url = URL(self.orders.url + path, encoded=True)
         bearer = token or self.token
-        headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
+        headers = more | ({"Authorization": f"Bearer {bearer}"} if bearer else {})
         account, size = self.account, 0
         account.sent += len(path) + len(body or b"") + sum(map(len, headers.values())) + 100
         try:
@@ -242,6 +247,28 @@ async def nesting(attacker: Attacker) -> None:
     await _bodies(attacker, allowed, b'{"body": "x", "zzz": %s' % (b"[" * (4 * MB)))
 
 
+async def digits(attacker: Attacker) -> None:
+    """Add a field that nobody reads, with 900 numbers of 4,000 digits."""
+    await _bodies(attacker, b'{"body": "x", "zzz": [%s1]}' % ((b"1" * 4000 + b",") * 900))
+
+
+async def escapes(attacker: Attacker) -> None:
+    """Send 1 MB of what XML and JSON escape, on four connections."""
+    text = "<&>" * (MB // 3 - 1000)
+    await attacker.repeat(4, lambda: attacker.message(text, f"escapes-{secrets.token_hex(4)}"))
+
+
+async def failures(attacker: Attacker) -> None:
+    """Have a tool fail with what looks like a thousand secrets in its error."""
+    text = "fail " + "token=ab&" * 1700
+
+    async def request() -> None:
+        if await attacker.message(text, f"failures-{secrets.token_hex(4)}") == 200:
+            attacker.account.produced += 2 * len(text)  # the arguments and the error
+
+    await attacker.repeat(4, request)
+
+
 async def _swarm(attacker: Attacker, targets: int) -> None:
     operator = attacker.orders.tokens["operator"]
     body = _json(json=json.dumps(crowded_definition(targets=targets)))
@@ -268,6 +295,20 @@ async def long_path(attacker: Attacker) -> None:
     attacker.token = None
     path = "/" + "a://:" * 6000
     await attacker.repeat(8, lambda: attacker.ask("GET", path))
+
+
+async def shorter_path(attacker: Attacker) -> None:
+    """Ask for a path of the same that is just short enough."""
+    attacker.token = None
+    path = "/" + "a://:" * 1600
+    await attacker.repeat(8, lambda: attacker.ask("GET", path, Connection="close"))
+
+
+async def media_types(attacker: Attacker) -> None:
+    """Accept 15,000 media types without names, each time on a connection of its own."""
+    attacker.token = None
+    odd = {"Accept": "," * 15_000, "Connection": "close"}
+    await attacker.repeat(8, lambda: attacker.ask("GET", "/", **odd))
 
 
 async def unknown_tokens(attacker: Attacker) -> None:
@@ -348,9 +389,14 @@ ATTACKS: Final[Mapping[str, Callable[[Attacker], Awaitable[None]]]] = {
         entrypoint,
         nodes,
         nesting,
+        digits,
+        escapes,
+        failures,
         large_swarm,
         dense_swarm,
         long_path,
+        shorter_path,
+        media_types,
         unknown_tokens,
         unknown_token,
         health,

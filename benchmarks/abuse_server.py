@@ -1,7 +1,8 @@
 """The server under attack: ``mail server`` as it is shipped, over a swarm that answers at once.
 
 What a message says decides: ``echo …`` is answered with all of it, ``pause SIZE`` calls a
-breakpoint tool with so many characters of arguments, anything else has a short answer.
+breakpoint tool with so many characters of arguments, ``fail …`` calls a tool that fails with all of
+it, anything else has a short answer.
 """
 
 import json
@@ -38,6 +39,8 @@ def answerer(**_: Any) -> AgentFunction:
         text = str(messages[-1]["content"])
         if paused := re.search(r"pause (\d+)", text[:4096]):
             return reply("decide", text=os.urandom(int(paused[1]) // 2).hex())
+        if (start := text.find("<body>fail ", 0, 4096)) >= 0:
+            return reply("look_up", text=text[start + 11 : text.rindex("</body>")])
         start = text.find("echo ", 0, 4096)
         answer = f"Read {len(text)}." if start < 0 else text[start : text.rindex("</body>")]
         return reply("task_complete", finish_message=answer)
@@ -50,16 +53,22 @@ async def decide(arguments: dict[str, Any]) -> str:
     raise NotImplementedError
 
 
+async def look_up(arguments: dict[str, Any]) -> str:
+    """Fail as a look-up in a dictionary does."""
+    raise KeyError(arguments["text"])
+
+
 def definition() -> dict[str, Any]:
     """Return the swarm as in a swarms file."""
     here = "python::benchmarks.abuse_server"
     text = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
     decision = {"name": "decide", "description": "Let a person decide.", "parameters": text}
+    looking = {"name": "look_up", "description": "Look a word up.", "parameters": text}
     agent = {
         "name": "supervisor",
         "factory": f"{here}:answerer",
         "comm_targets": [],
-        "actions": ["decide"],
+        "actions": ["decide", "look_up"],
         "agent_params": {},
         "enable_entrypoint": True,
         "can_complete_tasks": True,
@@ -69,7 +78,10 @@ def definition() -> dict[str, Any]:
         "version": "1.0.0",
         "entrypoint": "supervisor",
         "agents": [agent],
-        "actions": [{**decision, "function": f"{here}:decide"}],
+        "actions": [
+            {**decision, "function": f"{here}:decide"},
+            {**looking, "function": f"{here}:look_up"},
+        ],
         "breakpoint_tools": ["decide"],
     }
 

@@ -12,6 +12,7 @@ import asyncio
 import hashlib
 import json
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
-from mail.core.pieces import sliced
+from mail.core.pieces import PIECE, sliced
 from mail.core.render import xml_text
 from mail.db.base import (
     CallRow,
@@ -42,6 +43,8 @@ SHORTEST: Final = 2048
 """Characters of a text that is worth a row of its own."""
 _QUICK: Final = 64 * 1024
 """Characters of a commit that are packed in about a millisecond."""
+_FOR_OTHERS: Final = 500e-6
+"""Seconds between slices of a long text that is packed, so that commits of others go on."""
 _MOST_STRINGS: Final = 20_000
 _MOST_TEXTS: Final = 32
 """Texts of a commit; each is looked for in all of its large records."""
@@ -63,18 +66,12 @@ def _plain(text: str) -> str:
     return text
 
 
-def _in_xml(text: str) -> str:
-    return "".join([xml_text(part) for part in sliced(text)])
-
-
 def _in_json(text: str) -> str:
-    return "".join([to_json(part).decode()[1:-1] for part in sliced(text)])
+    return to_json(text).decode()[1:-1]
 
 
 def _in_ascii_json(text: str) -> str:
-    if _is_plain(text):
-        return _in_json(text)
-    return "".join([json.dumps(part)[1:-1] for part in sliced(text)])
+    return _in_json(text) if _is_plain(text) else json.dumps(text)[1:-1]
 
 
 def _is_plain(text: str) -> bool:
@@ -83,8 +80,24 @@ def _is_plain(text: str) -> bool:
 
 
 _MODES: Final[Mapping[str, Callable[[str], str]]] = MappingProxyType(
-    {"p": _plain, "x": _in_xml, "j": _in_json, "a": _in_ascii_json}
+    {"p": _plain, "x": xml_text, "j": _in_json, "a": _in_ascii_json}
 )
+
+
+def _written(text: str, mode: str, *, raw: bool, pause: float = 0.0) -> str:
+    """Return a text as it is written in a mode, in plain text or within JSON.
+
+    That is done in slices, with a pause of so many seconds between those of a long text.
+    """
+    write = _MODES[mode]
+    if len(text) <= PIECE:
+        return write(text) if raw else _in_json(write(text))
+    parts = []
+    for part in sliced(text):
+        parts.append(write(part) if raw else _in_json(write(part)))
+        if pause and len(text) > _QUICK:
+            time.sleep(pause)
+    return "".join(parts)
 
 
 def _is_marked(text: str) -> bool:
@@ -173,8 +186,7 @@ def _whole(record: str, texts: Mapping[str, str], *, raw: bool) -> str:
 def _put_back(texts: Mapping[str, str], raw: bool, found: re.Match[str]) -> str:
     if found[1] is None:
         return _MARK
-    text = _MODES[found[1]](texts[found[2]])
-    return text if raw else _in_json(text)
+    return _written(texts[found[2]], found[1], raw=raw)
 
 
 class _Text:
@@ -190,8 +202,8 @@ class _Text:
         """Return how it is written in a record, where our marks are literal ones."""
         key = mode, raw
         if key not in self._forms:
-            text = _MODES[mode](self.text)
-            self._forms[key] = _with_literals(text if raw else _in_json(text))
+            text = _written(self.text, mode, raw=raw, pause=_FOR_OTHERS)
+            self._forms[key] = _with_literals(text)
         return self._forms[key]
 
 
@@ -326,8 +338,8 @@ def _rest(text: str, strings: Sequence[str]) -> int:
     least = sum(map(len, strings))  # no string is shorter in JSON
     if len(text) - least <= _LITTLE * len(text):
         return 0
-    written = _in_ascii_json if text.isascii() else _in_json
-    return len(text) - sum(len(written(inner)) for inner in strings)
+    mode = "a" if text.isascii() else "j"
+    return len(text) - sum(len(_written(inner, mode, raw=True)) for inner in strings)
 
 
 def _outer_strings(record: str) -> list[str]:
