@@ -13,7 +13,7 @@ from fastapi import Depends, FastAPI
 
 from mail.config.server import LimitsConfig
 from mail.db.memory import MemoryStore
-from mail.server import connections, middleware
+from mail.server import connections, middleware, quotas
 from mail.server.app import create_app
 from mail.server.deps import PUBLIC
 from tests.server import kit
@@ -502,9 +502,9 @@ def test_addresses_of_strangers_are_bounded_and_a_network_of_ipv6_is_one() -> No
     assert delay("2001:db8:0:1::1") <= 0
     assert delay("::ffff:192.0.2.1") <= 0
     assert delay("::ffff:192.0.2.2") <= 0
-    for number in range(middleware._ADDRESSES + 10):
+    for number in range(quotas.MAX_BUCKETS + 10):
         delay(f"host-{number}")
-    assert len(strangers._paid_until) == middleware._ADDRESSES
+    assert len(strangers._rate._buckets) == quotas.MAX_BUCKETS
 
 
 @pytest.mark.parametrize("lines", [101, 8000])

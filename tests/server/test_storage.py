@@ -157,12 +157,23 @@ class TestShares:
         assert store.asked == 0
 
 
-def app_with(store: MemoryStore, **limits: Any) -> Any:
-    return create_app(config(shutdown_grace=0.2, **limits), template=Template(), store=store)  # type: ignore[arg-type]
+def app_with(store: MemoryStore, template: Template | None = None, **limits: Any) -> Any:
+    settings, template = config(shutdown_grace=0.2, **limits), template or Template()
+    return create_app(settings, template=template, store=store)  # type: ignore[arg-type]
+
+
+def pausing_app_with(store: MemoryStore, **limits: Any) -> Any:
+    return app_with(store, Template(breakpoint_tools=["send_interrupt"]), **limits)
 
 
 async def post(client: httpx.AsyncClient, body: str, who: str = "alice", **more: Any) -> Any:
     return await client.post("/message", json={"body": body} | more, headers=bearer(who))
+
+
+async def two_paused_tasks(client: httpx.AsyncClient) -> None:
+    for number in range(2):
+        answer = await post(client, "consult", task_id=f"t{number}")
+        assert answer.json()["status"] == "paused"
 
 
 class TestOverHTTP:
@@ -195,13 +206,8 @@ class TestOverHTTP:
             assert (await post(client, "more")).status_code == 200
 
     async def test_paused_tasks_count_as_open(self, store: MemoryStore) -> None:
-        template = Template(breakpoint_tools=["send_interrupt"])
-        settings = config(shutdown_grace=0.2, max_open_tasks=2)
-        app = create_app(settings, template=template, store=store)  # type: ignore[arg-type]
-        async with serving(app) as client:
-            for number in range(2):
-                answer = await post(client, "consult", task_id=f"t{number}")
-                assert answer.json()["status"] == "paused"
+        async with serving(pausing_app_with(store, max_open_tasks=2)) as client:
+            await two_paused_tasks(client)
             refused = await post(client, "hello")
             assert refused.status_code == 429
             assert "max_open_tasks" in refused.json()["detail"]
@@ -232,13 +238,8 @@ class TestOverHTTP:
             assert task.json()["status"] == "failed"
 
     async def test_ended_tasks_do_not_count_as_open(self, store: MemoryStore) -> None:
-        template = Template(breakpoint_tools=["send_interrupt"])
-        settings = config(shutdown_grace=0.2, max_open_tasks=3)
-        app = create_app(settings, template=template, store=store)  # type: ignore[arg-type]
-        async with serving(app) as client:
-            for number in range(2):
-                answer = await post(client, "consult", task_id=f"t{number}")
-                assert answer.json()["status"] == "paused"
+        async with serving(pausing_app_with(store, max_open_tasks=3)) as client:
+            await two_paused_tasks(client)
             short = [(await post(client, "hello")).status_code for _ in range(20)]
             assert short == [200] * 20
 

@@ -187,7 +187,13 @@ def mail_parts(
     timestamp: str, sender: MAILAddress, to: Iterable[MAILAddress], subject: str, body: str
 ) -> Iterator[str]:
     """Yield the text of such a chat entry piece by piece, for a long body."""
-    yield _head(timestamp, sender, to, shown_subject(subject, sender["address_type"]))
+    return _parts(timestamp, sender, to, shown_subject(subject, sender["address_type"]), body)
+
+
+def _parts(
+    timestamp: str, sender: MAILAddress, to: Iterable[MAILAddress], subject: str, body: str
+) -> Iterator[str]:
+    yield _head(timestamp, sender, to, subject)
     for part in sliced(body):
         yield _text(part)
     yield _END
@@ -220,11 +226,7 @@ def build_mail_xml(message: MAILMessage, is_manual: bool = False) -> dict[str, s
 
 def mail_xml_parts(message: MAILMessage) -> Iterator[str]:
     """Yield the text of `build_mail_xml` piece by piece; its subject is the one that was sent."""
-    timestamp, sender, to, subject, body = _fields(message)
-    yield _head(timestamp, sender, to, subject)
-    for part in sliced(body):
-        yield _text(part)
-    yield _END
+    return _parts(*_fields(message))
 
 
 def _fields(message: MAILMessage) -> tuple[str, MAILAddress, list[MAILAddress], str, str]:

@@ -437,20 +437,16 @@ async def packed(post: Post, thread: Executor) -> Parcel:
 
 def _records(post: Post) -> list[str]:
     records: list[str] = []
-    add = records.append
     for mail in post.deliveries:
-        add(mail.payload)
+        records.append(mail.payload)
     for event in post.events:
-        add(event.extra)
-        add(event.description)
+        records += (event.extra, event.description)
     for entry in post.histories:
-        add(entry.entries)
-        add(entry.entries)  # it is in the snapshot, too
-    if post.calls or post.approvals:
-        for call in post.calls:
-            records += (call.call, call.shown, call.answer or "")
-        for row in post.approvals:
-            records += (row.request, row.description, row.answer or "")
+        records += (entry.entries, entry.entries)  # it is in the snapshot, too
+    for call in post.calls:
+        records += (call.call, call.shown, call.answer or "")
+    for row in post.approvals:
+        records += (row.request, row.description, row.answer or "")
     if post.response is not None:
         records.append(post.response)
     if post.outbox:

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import re
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -38,6 +37,7 @@ from mail.server.errors import (
     error_response,
     mail_error_response,
 )
+from mail.server.quotas import Rate
 
 __all__ = [
     "ALWAYS_ANSWERED",
@@ -91,8 +91,6 @@ _ANONYMOUS_BURST: Final = 500
 """A console is 20 requests without a token, and many of its users may be behind one address."""
 _ANONYMOUS_WAIT: Final = 10.0
 _HEALTH_WAIT: Final = 0.5
-_ADDRESSES: Final = 10_000
-"""Addresses that are remembered; the one that was quiet for longest is forgotten."""
 _LINGER_SECONDS: Final = 1.0
 _LINGER_FACTOR: Final = 16
 
@@ -130,21 +128,16 @@ class Strangers:
     """
 
     def __init__(self, rate: float) -> None:
-        self._rate = rate
-        self._paid_until: OrderedDict[str, float] = OrderedDict()
+        self._rate = Rate(rate, _ANONYMOUS_BURST, time.monotonic)
 
     def delay(self, scope: Scope) -> float:
         """Count one more answer; return how many seconds it waits."""
-        if not self._rate:
-            return 0.0
-        address, now = _network(scope), time.monotonic()
-        burst = _ANONYMOUS_BURST / self._rate
-        paid = max(self._paid_until.pop(address, now), now) + 1 / self._rate
-        self._paid_until[address] = min(paid, now + burst + _ANONYMOUS_WAIT)
-        if len(self._paid_until) > _ADDRESSES:
-            self._paid_until.popitem(last=False)
+        address = _network(scope)
+        seconds = self._rate.wait(address)
+        if seconds < _ANONYMOUS_WAIT:  # else it would be longer than that for whoever comes later
+            self._rate.take(address, 1)
         most = _HEALTH_WAIT if scope["path"] in ALWAYS_ANSWERED else _ANONYMOUS_WAIT
-        return min(paid - now - burst, most)
+        return min(seconds, most)
 
 
 def _network(scope: Scope) -> str:

@@ -7,7 +7,7 @@ The library knows no such limits; they act in the server only.
 import math
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Hashable, Iterator, Set
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -18,7 +18,7 @@ from mail.config.server import LimitsConfig
 from mail.server.errors import RETRY_AFTER, QuotaExceeded, ServerBusy
 from mail.services.event_log import Room
 
-__all__ = ["MAX_BUCKETS", "PATIENCE_SECONDS", "Quotas"]
+__all__ = ["MAX_BUCKETS", "PATIENCE_SECONDS", "Quotas", "Rate"]
 
 PATIENCE_SECONDS: Final = 1.0
 """How long a request that comes too fast may wait for its turn."""
@@ -32,16 +32,19 @@ class _Bucket:
     filled_at: float
 
 
-class _Rate:
-    """So many units a second for each caller, after a burst; no limit with a rate of 0."""
+class Rate:
+    """So many units a second for each caller or address, after a burst; no limit with a rate of 0.
+
+    The ``MAX_BUCKETS`` that came last are remembered.
+    """
 
     def __init__(self, rate: float, burst: float, now: Callable[[], float]) -> None:
         self._rate = rate
         self._burst = burst
         self._now = now
-        self._buckets: OrderedDict[Caller, _Bucket] = OrderedDict()
+        self._buckets: OrderedDict[Hashable, _Bucket] = OrderedDict()
 
-    def wait(self, caller: Caller) -> float:
+    def wait(self, caller: Hashable) -> float:
         """Return after how many seconds the caller may take more."""
         if not self._rate:
             return 0.0
@@ -57,7 +60,7 @@ class _Rate:
         bucket.filled_at = now
         return max(0.0, (1 - bucket.tokens) / self._rate)
 
-    def take(self, caller: Caller, units: float) -> None:
+    def take(self, caller: Hashable, units: float) -> None:
         """Take units, more than there are if need be."""
         if bucket := self._buckets.get(caller):
             bucket.tokens -= units
@@ -75,8 +78,8 @@ class Quotas:
 
     def __init__(self, limits: LimitsConfig, now: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
-        self._requests = _Rate(limits.request_rate, limits.request_burst, now)
-        self._bytes = _Rate(limits.body_rate, limits.body_burst, now)
+        self._requests = Rate(limits.request_rate, limits.request_burst, now)
+        self._bytes = Rate(limits.body_rate, limits.body_burst, now)
         self._streams: Counter[Caller] = Counter()
         self._bodies: Counter[Caller] = Counter()
         self._uploads: Counter[Caller] = Counter()

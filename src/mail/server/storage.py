@@ -66,10 +66,15 @@ class _Account:
     reading: "asyncio.Task[None] | None" = None
 
     @property
+    def bytes(self) -> int:
+        """What the owner stores by now, or a little more."""
+        return self.use.bytes + self.wrote + self.arriving_bytes
+
+    @property
     def counted(self) -> StoredUse:
         """What the owner has by now, or a little more."""
         return StoredUse(
-            self.use.bytes + self.wrote + self.arriving_bytes,
+            self.bytes,
             self.use.tasks,
             self.use.open_tasks + self.opened + self.arriving,
         )
@@ -160,9 +165,7 @@ class StorageShares:
     def is_full(self, owner: Owner) -> bool:
         """Tell whether an owner's tasks seem to have used their reserve, too."""
         most, account = self._limits.max_stored_bytes * _RESERVE, self._accounts.get(owner)
-        if account is None:
-            return False
-        return 0 < most <= account.use.bytes + account.wrote + account.arriving_bytes
+        return account is not None and 0 < most <= account.bytes
 
     async def refusal(self, owner: Owner) -> str | None:
         """Return why no task of an owner goes on, because of what they all store; None if it may.

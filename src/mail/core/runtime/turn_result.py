@@ -333,11 +333,8 @@ class TurnResult:
         Raises:
             ValueError: JSON cannot hold what an agent put into one.
         """
-        self.entries.extend(entries)
         for entry in entries:
-            text = to_json(entry)
-            self.size += len(text)
-            self._written.append(text.decode())
+            self.remember_as(to_json(entry).decode(), entry)
 
     def remember_as(self, written: str, entry: Entry) -> None:
         """Add an entry that is written down already."""
