@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import socket
+import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 
@@ -488,6 +490,20 @@ async def test_who_connects_again_has_no_new_burst_of_requests_without_a_token(
         async with connected(server) as (reader, writer):
             writer.write(head("GET", "/whoami", Connection="close"))
             assert (await everything(reader)).startswith(b"HTTP/1.1 200")
+
+
+async def test_requests_without_a_token_begin_a_moment_apart() -> None:
+    strangers, began = middleware.Strangers(20), []
+
+    async def begin() -> None:
+        await strangers.one_after_another()
+        began.append(time.monotonic())
+
+    left = asyncio.create_task(begin())
+    await asyncio.gather(*(begin() for _ in range(5)))
+    await left
+    waits = [later - sooner for sooner, later in itertools.pairwise(began)]
+    assert len(waits) == 5 and sum(waits) > 4 * middleware._APART_SECONDS
 
 
 def test_addresses_of_strangers_are_bounded_and_a_network_of_ipv6_is_one() -> None:

@@ -15,7 +15,7 @@ import pytest
 from mail.auth.callers import Caller
 from mail.config.server import LimitsConfig
 from mail.db.memory import MemoryStore
-from mail.server import intake, quotas
+from mail.server import bodies, intake, quotas
 from mail.server.app import create_app
 from mail.server.bodies import check_names, parse_object
 from mail.server.errors import QuotaExceeded
@@ -199,6 +199,22 @@ async def test_more_values_than_allowed_are_400_and_name_the_setting(
 def test_what_stands_in_texts_is_no_value() -> None:
     value = {"body": '1,2,[],{},\\",\\\\' * 10_000, "\\": ["\\", '"', "\\\\"]}
     assert parse_object(json.dumps(value).encode(), 20) == value
+
+
+def test_a_body_means_the_same_in_slices_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [
+        r'{"a": [1, 22, "x\"],[\\"], "b\\\"": {"c": "{"}}',
+        r'["\\\\", "\"", [], "\u0022"]',
+        "[]",
+    ]
+    for text in texts:
+        json.loads(text)
+        whole = bodies._outside_strings(text.encode(), 100, "it")
+        assert whole.count(b'"') == 0 and whole.count(b"[") == whole.count(b"]")
+        for size in range(1, len(text) + 1):
+            monkeypatch.setattr(bodies, "_SLICE", size)
+            assert bodies._outside_strings(text.encode(), 100, "it") == whole
+            monkeypatch.undo()
 
 
 @pytest.mark.parametrize("depth", [64, 65])

@@ -47,6 +47,25 @@ def notes() -> MAILRouter:
     return router
 
 
+async def test_an_application_with_routes_may_be_mounted() -> None:
+    router = MAILRouter("notes")
+
+    @router.get("/notes/{note}/text", dependencies=[Depends(PUBLIC)])
+    async def text(note: str) -> str:
+        """Read a note."""
+        return note
+
+    inner, outer = FastAPI(), FastAPI()
+    inner.include_router(router)
+    outer.mount("/of/notes", inner)
+    for app, prefix in ((inner, ""), (outer, "/of/notes")):
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+            assert (await client.get(f"{prefix}/notes/7/text")).json() == "7"
+            assert (await client.get(f"{prefix}/note/7/text")).status_code == 404
+            assert (await client.get("/not/notes/7/text")).status_code == 404
+
+
 def test_a_route_is_described_by_its_signature_and_docstring() -> None:
     document = OpenAPIDocument([notes()]).content
     said = document["paths"]["/notes"]["post"]

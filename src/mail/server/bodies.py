@@ -9,6 +9,7 @@ absent field.
 import difflib
 import logging
 import math
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import islice
@@ -40,6 +41,9 @@ MAX_DIGITS: Final = 100
 
 _LISTS: Final = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKET: Final = bytes(set(range(256)) - set(b"[]{}"))
+_SLICE: Final = 256 * 1024
+"""Bytes that are looked through at once; what is larger is read in a thread."""
+_REST_SECONDS: Final = 500e-6
 _DIGITS: Final = bytes.maketrans(b"123456789E", b"000000000e")
 _LONG_NUMBER: Final = b"0" * (MAX_DIGITS + 1)
 _LONG_EXPONENT: Final = b"e000"
@@ -78,7 +82,9 @@ def parse_json(text: bytes, max_values: int, what: str = "the request body") -> 
     """
     outside = _outside_strings(text, max_values, what)
     _check_size(outside, max_values, what)
+    _rest(len(outside))
     numbers = outside.translate(_DIGITS, b"+")
+    _rest(len(outside))
     if _LONG_NUMBER in numbers:
         problem = f"contains a number that is too large: more than {MAX_DIGITS} digits in a row"
         raise ProtocolError(f"{what} {problem}")
@@ -226,19 +232,46 @@ def _check_finite(value: object, what: str) -> None:
 
 
 def _outside_strings(text: bytes, max_values: int, what: str) -> bytes:
-    """Return JSON without its strings. What is not JSON is cut somehow; the parser refuses it."""
-    plain = text
-    if b"\\" in text:
-        plain = text.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if plain.count(b'"') > 4 * max_values:  # two of a value, two of its name
-        raise _too_many(max_values, what)
-    return b"".join(plain.split(b'"')[::2])
+    """Return JSON without its strings, slice by slice.
+
+    What is not JSON is cut somehow; the parser refuses it.
+    """
+    outside, quotes, end = [], 0, 0
+    while end < len(text):
+        start, end = end, end + _SLICE
+        part = text[start:end]
+        if (len(part) - len(part.rstrip(b"\\"))) % 2:  # what is escaped is not cut off
+            end += 1
+            part += text[end - 1 : end]
+        if b"\\" in part:
+            part = part.replace(b"\\\\", b"").replace(b'\\"', b"")
+        pieces = part.split(b'"')
+        outside += pieces[quotes % 2 :: 2]
+        quotes += len(pieces) - 1
+        if quotes > 4 * max_values:  # two of a value, two of its name
+            raise _too_many(max_values, what)
+        _rest(end)
+    return b"".join(outside)
+
+
+def _rest(size: int) -> None:
+    """Leave the interpreter to other threads for a moment, in the middle of a large body.
+
+    Whoever commits needs it many times over, and would wait for the end of a step each time.
+    """
+    if size > _SLICE:
+        time.sleep(_REST_SECONDS)
 
 
 def _check_size(outside: bytes, max_values: int, what: str) -> None:
-    if outside.count(b",") + outside.count(b"[") + outside.count(b"{") > max_values:
+    values = 0
+    for mark in (b",", b"[", b"{"):
+        values += outside.count(mark)
+        _rest(len(outside))
+    if values > max_values:
         raise _too_many(max_values, what)
     brackets = outside.translate(_LISTS, _NO_BRACKET)
+    _rest(len(outside))
     for _ in range(MAX_DEPTH):
         if b"[]" not in brackets:
             return

@@ -90,6 +90,7 @@ _ALWAYS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"
 _ANONYMOUS_BURST: Final = 500
 """A console is 20 requests without a token, and many of its users may be behind one address."""
 _ANONYMOUS_WAIT: Final = 10.0
+_APART_SECONDS: Final = 0.001
 _HEALTH_WAIT: Final = 0.5
 _LINGER_SECONDS: Final = 1.0
 _LINGER_FACTOR: Final = 16
@@ -129,6 +130,7 @@ class Strangers:
 
     def __init__(self, rate: float) -> None:
         self._rate = Rate(rate, _ANONYMOUS_BURST, time.monotonic)
+        self._next = asyncio.Lock() if rate else None
 
     def delay(self, scope: Scope) -> float:
         """Count one more answer; return how many seconds it waits."""
@@ -138,6 +140,16 @@ class Strangers:
             self._rate.take(address, 1)
         most = _HEALTH_WAIT if scope["path"] in ALWAYS_ANSWERED else _ANONYMOUS_WAIT
         return min(seconds, most)
+
+    async def one_after_another(self) -> None:
+        """Wait until the last one is a moment ago.
+
+        In between the loop serves others, and threads that commit get the interpreter.
+        """
+        if self._next is None:
+            return
+        await self._next.acquire()
+        asyncio.get_running_loop().call_later(_APART_SECONDS, self._next.release)
 
 
 def _network(scope: Scope) -> str:
@@ -369,6 +381,7 @@ class _Exchange:
         self.waited = True
         seconds = self._strangers.delay(self._scope)
         if seconds <= 0:
+            await self._strangers.one_after_another()
             return
         self._working.discard(self)
         client: Client = self._scope["state"].get(CLIENT) or Client()

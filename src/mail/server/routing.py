@@ -74,6 +74,8 @@ class MAILRoute(APIRoute):
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Tell whether a request is for this route; most routes see quickly that it is not."""
         path = scope["path"]
+        if not scope.get("root_path") and not path.startswith(self._fixed[0]):
+            return Match.NONE, {}
         for part in self._fixed:
             if part not in path:
                 return Match.NONE, {}

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pydantic_core import to_json
 
@@ -356,6 +356,8 @@ _STORE_PAUSE = 1.0
 _BEFORE_END = 0.05
 _LARGE = 64 * 1024
 _FOR_OTHERS = 0.001
+_SLICES = 8
+"""After so many slices of a long text the loop rests."""
 
 
 @dataclass(slots=True, eq=False)
@@ -367,6 +369,7 @@ class TurnRunner:
     committer: TurnCommitter
     _rendered: tuple[Envelope | None, str] = (None, "")
     _written: tuple[str, str] = ("", "")
+    _long_text: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def run(self, turn: Turn) -> None:
         """Run a turn to its commit."""
@@ -532,9 +535,29 @@ class TurnRunner:
         if self._rendered[0] is envelope:
             await _let_others_on()
             return
-        text = await _in_slices(envelope.entry_parts())
-        written = await _in_slices(to_json_pieces({"role": "user", "content": text}))
+        text = await self._in_slices(envelope.entry_parts())
+        written = await self._in_slices(to_json_pieces({"role": "user", "content": text}))
         self._rendered, self._written = (envelope, text), (text, written)
+
+    async def _parts_in_slices(self, reply: Reply) -> list[str] | None:
+        """Return the parts of a long reply as JSON; None when JSON cannot hold them."""
+        try:
+            return [await self._in_slices(to_json_pieces(part)) for part in reply.parts]
+        except (ValueError, RecursionError):
+            return None
+
+    async def _in_slices(self, pieces: Iterable[str]) -> str:
+        """Join pieces of a long text, each of which takes time to be made.
+
+        One such text is made at a time. In between others go on, and every so often threads that
+        commit get the interpreter.
+        """
+        made = []
+        async with self._long_text:
+            for count, piece in enumerate(pieces, start=1):
+                made.append(piece)
+                await asyncio.sleep(0 if count % _SLICES else _FOR_OTHERS)
+        return "".join(made)
 
     def _in_json(self, incoming: Entry) -> str:
         """Return incoming mail as JSON; the recipients of a broadcast get the same text."""
@@ -559,7 +582,7 @@ class TurnRunner:
             raise AgentError(f"agent '{turn.agent}' failed: {error}") from error
         settings = self.context.settings
         reply = _read(turn.agent, output)
-        texts = await _parts_in_slices(reply) if reply.is_longer_than(_LARGE) else None
+        texts = await self._parts_in_slices(reply) if reply.is_longer_than(_LARGE) else None
         try:
             return reply.storable(settings.max_reply_bytes, settings.max_argument_bytes, texts)
         except ValueError as error:
@@ -626,23 +649,6 @@ async def _let_others_on() -> None:
     after it; whoever asks for little meanwhile is served in between.
     """
     await asyncio.sleep(_FOR_OTHERS)
-
-
-async def _in_slices(pieces: Iterable[str]) -> str:
-    """Join pieces of a long text, each of which takes time to be made; others go on in between."""
-    made = []
-    for piece in pieces:
-        made.append(piece)
-        await asyncio.sleep(0)
-    return "".join(made)
-
-
-async def _parts_in_slices(reply: Reply) -> list[str] | None:
-    """Return the parts of a long reply as JSON; None when JSON cannot hold them."""
-    try:
-        return [await _in_slices(to_json_pieces(part)) for part in reply.parts]
-    except (ValueError, RecursionError):
-        return None
 
 
 def _reason(turn: Turn, error: Exception) -> str:
