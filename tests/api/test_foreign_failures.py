@@ -112,6 +112,14 @@ async def test_an_exception_is_told_to_the_agent_and_logged_for_its_author(
     assert outcome.body == f"ERROR: {text} (see the log, reference {vars(record)['reference']})"
 
 
+@pytest.mark.parametrize(
+    ("error", "most"), [(ValueError("a word " * 5000), 4000), (ToolError("a word " * 5000), 16_000)]
+)
+async def test_of_a_long_error_the_agent_sees_the_beginning(error: Exception, most: int) -> None:
+    outcome = await _run(_raising(error)[1])
+    assert most - 100 < len(outcome.body) < most + 100
+
+
 async def test_what_an_action_tells_the_agent_is_no_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

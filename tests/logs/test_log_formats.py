@@ -181,3 +181,17 @@ def test_a_line_is_bounded_whatever_others_put_into_it(ours: Log) -> None:
     assert len(line) < 8 * 1024
     record = ours.records()[0]
     assert str(record["message"]).endswith("404")
+
+
+def test_of_a_long_text_of_an_exception_the_log_keeps_the_ends_and_all_frames(ours: Log) -> None:
+    def careless() -> None:
+        raise KeyError("first " + "token=ab&" * 4000 + " last")
+
+    try:
+        careless()
+    except KeyError:
+        ours.logger.exception("it failed")
+    [record] = ours.records()
+    told = str(record["exception"])
+    assert "in careless" in told and "first " in told and " last" in told
+    assert len(told) < 8000

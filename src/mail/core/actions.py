@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 _ERROR = "Error: "
 _LONGEST = 16_000
+"""Characters of an error that an action words itself; of an exception's text fewer are kept."""
 
 ActionFunction = Callable[[dict[str, Any]], Awaitable[str]]
 """Takes the call's arguments, returns the text shown to the agent."""
@@ -108,8 +109,8 @@ def _shown(text: str) -> str:
 def _told(error: BaseException) -> str:
     """Return an exception's text, with its class where the text alone would say nothing."""
     if isinstance(error, SystemExit):
-        return f"it tried to exit the program (SystemExit: {_shown(str(error.code))})"
-    text, name = _shown(str(error)), type(error).__name__
+        return f"it tried to exit the program (SystemExit: {redact_foreign(str(error.code))})"
+    text, name = redact_foreign(str(error)), type(error).__name__
     if not text.strip():
         return name
     return f"{name}: {text}" if isinstance(error, KeyError) else text

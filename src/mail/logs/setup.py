@@ -46,8 +46,9 @@ _STANDARD: Final = frozenset(
 )
 _FIXED: Final = ("time", "level", "logger", "message")
 _LAST: Final = ("exception", "stack")
-_TRACE: Final = 64 * 1024
-"""The longest traceback that is shown whole."""
+_TRACE: Final = 16 * 1024
+"""The longest traceback that is shown whole; of a longer one the long lines are cut first."""
+_LINE: Final = 4 * 1024
 _BARE: Final = re.compile(r"[^\s\"'=]+")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -96,9 +97,17 @@ class OwnFormatter(logging.Formatter, ABC):
 
     def _traces(self, record: logging.LogRecord) -> Iterator[tuple[str, str]]:
         if record.exc_info and record.exc_info[0] is not None and not _passing(record):
-            yield _LAST[0], redact_long(self.formatException(record.exc_info), _TRACE)
+            yield _LAST[0], _trace(self.formatException(record.exc_info))
         if record.stack_info:
-            yield _LAST[1], redact_long(self.formatStack(record.stack_info), _TRACE)
+            yield _LAST[1], _trace(self.formatStack(record.stack_info))
+
+
+def _trace(text: str) -> str:
+    """Return a traceback without secrets; of a long one, or of a long line in it, only the ends."""
+    if _TRACE < len(text) <= 4 * _TRACE:
+        lines = text.split("\n")
+        text = "\n".join(redact_long(line) if len(line) > _LINE else line for line in lines)
+    return redact_long(text, _TRACE)
 
 
 class LineFormatter(OwnFormatter):
