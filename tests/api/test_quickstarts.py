@@ -157,7 +157,7 @@ def test_a_program_works_and_leaves_nothing_behind(program: str, expected: str) 
         env={"PYTHONPATH": str(ROOT / "src"), "PATH": ""},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=90,
         check=False,
     )
     assert done.returncode == 0, done.stderr

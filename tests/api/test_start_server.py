@@ -100,7 +100,7 @@ def _program(folder: Path, **options: Any) -> Iterator[subprocess.Popen[str]]:
 
 
 def _wait_until_it_answers(process: subprocess.Popen[str], url: str) -> dict[str, Any]:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while time.monotonic() < deadline:
         assert process.poll() is None, process.communicate()
         try:
@@ -111,6 +111,24 @@ def _wait_until_it_answers(process: subprocess.Popen[str], url: str) -> dict[str
         found: dict[str, Any] = answer.json()
         return found
     raise AssertionError("the server does not answer")
+
+
+def _wait_until_started(process: subprocess.Popen[str], ui: Path) -> dict[str, Any]:
+    """Return what the UI wrote of itself."""
+    file = ui / "started.json"
+    while not file.exists() or not file.read_text():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found
+
+
+def _wait_until_gone(pids: list[int]) -> None:
+    """Wait until processes that were killed have had their last moment on the processor."""
+    deadline = time.monotonic() + 10
+    while any(map(_lives, pids)):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def _lives(pid: int) -> bool:
@@ -144,11 +162,11 @@ def test_the_template_is_served_until_the_process_is_told_to_stop(tmp_path: Path
             f"{url}/message",
             json={"body": "What's the weather in Paris tomorrow?"},
             headers={"Authorization": f"Bearer {TOKEN}"},
-            timeout=30,
+            timeout=90,
         )
         assert "Weather in Paris, tomorrow" in answer.json()["response"]
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=90)
     assert process.returncode == 0, err
     assert out.splitlines() == ["returned"]
     assert err.count(f"the console is at {url}/console") == 1
@@ -161,7 +179,7 @@ def test_the_console_needs_neither_a_browser_nor_a_port_of_its_own(tmp_path: Pat
         with _program(tmp_path, port=port, **options) as process:
             _wait_until_it_answers(process, f"http://127.0.0.1:{port}")
             process.send_signal(signal.SIGTERM)
-            out, err = process.communicate(timeout=30)
+            out, err = process.communicate(timeout=90)
     assert process.returncode == 0, err
     assert out.splitlines() == ["returned"]
     assert f"port {options['ui_port']} does not lead to the console" in err
@@ -171,17 +189,17 @@ def test_a_ui_runs_as_long_as_the_server(tmp_path: Path, ui: Path) -> None:
     port, ui_port = free_port(), free_port()
     with _program(tmp_path, port=port, ui_port=ui_port, ui_path=str(ui)) as process:
         _wait_until_it_answers(process, f"http://127.0.0.1:{port}")
-        started = json.loads((ui / "started.json").read_text())
+        started = _wait_until_started(process, ui)
         assert started["arguments"] == ["dev", "--port", str(ui_port)]
         assert started["folder"] == str(ui)
         assert started["url"] == f"http://127.0.0.1:{port}"
         assert all(map(_lives, started["pids"]))
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=90)
     assert process.returncode == 0, err
     assert out.splitlines() == [f"browser http://localhost:{ui_port}", "returned"]
     assert "console" not in err
-    assert not any(map(_lives, started["pids"]))
+    _wait_until_gone(started["pids"])
 
 
 def test_a_ui_that_will_not_go_is_killed_and_the_browser_can_stay_closed(
@@ -192,26 +210,23 @@ def test_a_ui_that_will_not_go_is_killed_and_the_browser_can_stay_closed(
     options = {"ui_port": free_port(), "ui_path": str(ui), "server_url": "https://mail.example"}
     with _program(tmp_path, port=port, open_browser=False, **options) as process:
         _wait_until_it_answers(process, f"http://127.0.0.1:{port}")
-        started = json.loads((ui / "started.json").read_text())
+        started = _wait_until_started(process, ui)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=40)
+        out, err = process.communicate(timeout=90)
     assert started["url"] == "https://mail.example"
     assert process.returncode == 0, err
     assert out.splitlines() == ["returned"]
-    assert not any(map(_lives, started["pids"]))
+    _wait_until_gone(started["pids"])
 
 
 def test_a_stop_while_the_ui_starts_leaves_nothing_behind(tmp_path: Path, ui: Path) -> None:
     options = {"port": free_port(), "ui_port": free_port(), "ui_path": str(ui)}
     with _program(tmp_path, **options) as process:
-        while not (ui / "started.json").exists() or not (ui / "started.json").read_text():
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.01)
+        started = _wait_until_started(process, ui)
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
-    started = json.loads((ui / "started.json").read_text())
+        process.communicate(timeout=90)
     assert process.returncode == 128 + signal.SIGTERM
-    assert not any(map(_lives, started["pids"]))
+    _wait_until_gone(started["pids"])
 
 
 # --- what is refused, before a server or a UI runs ----------------------------------------------

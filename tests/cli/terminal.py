@@ -69,7 +69,7 @@ class Terminal:
         while data:
             data = data[os.write(self._master, data[:1024]) :]
 
-    async def see(self, pattern: str, seconds: float = 20.0) -> str:
+    async def see(self, pattern: str, seconds: float = 60.0) -> str:
         """Wait until the screen shows something new that fits; return it."""
         try:
             async with asyncio.timeout(seconds):
@@ -91,7 +91,7 @@ class Terminal:
 
     async def end(self) -> int:
         """Wait until the program ends; return its exit code."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await self.process.wait()
 
     def close(self) -> None:

@@ -61,7 +61,7 @@ def test_modules_beside_the_swarms_file_are_found(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
     )
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         ping = [mail, "ping", f"http://127.0.0.1:{port}"]
         while subprocess.run(ping, capture_output=True, check=False).returncode:
             assert server.poll() is None, server.communicate()[1].decode()
@@ -69,5 +69,5 @@ def test_modules_beside_the_swarms_file_are_found(tmp_path: Path) -> None:
             time.sleep(0.2)
     finally:
         server.terminate()
-        server.communicate(timeout=30)
+        server.communicate(timeout=90)
     assert server.returncode == 0

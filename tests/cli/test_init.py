@@ -178,5 +178,5 @@ def test_a_project_is_written_as_ruff_would(
     assert main(["init", str(tmp_path)]) == 0
     for words in (["check", "--select", "E,F,I,UP"], ["format", "--check"]):
         command = [sys.executable, "-m", "ruff", *words, "--isolated", "--line-length", "100", "."]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=90)
         assert done.returncode == 0, done.stdout

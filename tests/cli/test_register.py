@@ -32,7 +32,7 @@ def test_the_command_registers_in_the_home_of_the_caller(tmp_path: Path) -> None
         env=environment(tmp_path, PATH="/nowhere", XDG_DATA_HOME="relative", XDG_CONFIG_HOME=""),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=90,
         check=False,
     )
     file = tmp_path / ".local/share/applications/mail-swarm.desktop"
@@ -58,7 +58,7 @@ def test_the_entry_starts_this_very_program(home: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(Path(register.__file__).parents[2])},
         capture_output=True,
         check=True,
-        timeout=30,
+        timeout=90,
     )
     assert b"MAIL protocol version" in done.stdout
 

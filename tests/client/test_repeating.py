@@ -107,7 +107,7 @@ async def test_all_tries_share_one_timeout(server: Counterpart) -> None:
         return web.Response()
 
     server.routes["POST", "/message"] = in_turn(BUSY, silent)
-    async with MAILClient(server.url, config=ClientConfig(timeout=0.3)) as client:
+    async with MAILClient(server.url, config=ClientConfig(timeout=1.5)) as client:
         client.reconnect = Reconnect(tries=3, first_wait=0.01, longest_wait=0.02)
         with pytest.raises(ClientHTTPError, match="no response in time"):
             await client.post_message("hello", idempotency_key="k-1")

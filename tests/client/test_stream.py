@@ -239,7 +239,7 @@ async def test_leaving_early_frees_the_connection(server: Counterpart, client: M
     async with await client.post_message_stream("Hello") as stream:
         async for _ in stream:
             break
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await left.wait()
     with pytest.raises(StopAsyncIteration):
         await anext(stream)

@@ -44,6 +44,6 @@ def test_every_protocol_module_imports_alone_and_loads_nothing_heavy(module) -> 
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=90,
     )
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "[]", "")

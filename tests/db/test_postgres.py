@@ -216,7 +216,7 @@ class TestSilence:
         try:
             reading = asyncio.create_task(store.load_task(rows.alice, "t1"))
             await asyncio.sleep(0)
-            async with asyncio.timeout(8):
+            async with asyncio.timeout(20):
                 await store.close()
                 with pytest.raises(StoreError):
                     await reading
@@ -287,7 +287,7 @@ async def locked(url: str, table: str) -> AsyncIterator[None]:
 
 async def until_waiting(url: str, count: int) -> None:
     """Wait until so many statements wait for a lock."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while await asyncio.to_thread(query, url, _WAITING) != [(count,)]:
             pass
 
@@ -309,7 +309,7 @@ class TestClosing:
         readings = [asyncio.create_task(store.load_task(rows.alice, "t1")) for _ in range(60)]
         await asyncio.sleep(0)
         await store.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             assert await asyncio.gather(*readings) == [rows.task()] * 60
 
     async def test_what_takes_too_long_is_broken_off(
@@ -327,7 +327,7 @@ class TestClosing:
             await until_waiting(url, 20)
             under_way.append(asyncio.create_task(store.post(rows.post("t3"))))
             await asyncio.sleep(0)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 await store.close()
                 results = await asyncio.gather(*under_way, return_exceptions=True)
         assert {(type(r), str(r)) for r in results} == {(StoreError, "the store is closed")}
@@ -347,7 +347,7 @@ class TestClosing:
                 *(asyncio.create_task(store.post(rows.post(f"t{n}"))) for n in range(300)),
             ]
             await asyncio.sleep(0)
-            async with asyncio.timeout(8):
+            async with asyncio.timeout(20):
                 await store.close()
                 results = await asyncio.gather(*under_way, return_exceptions=True)
         finally:
@@ -368,7 +368,7 @@ class TestClosing:
         try:
             # Its last checkpoint may take half a minute on a busy disk.
             await asyncio.to_thread(broken.done.wait, 90)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 await store.close()
                 with pytest.raises(StoreError, match="unknown"):
                     await posting

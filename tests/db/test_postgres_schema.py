@@ -234,7 +234,7 @@ async def migrating(url: str) -> AsyncIterator[Any]:
 async def until_waiting(url: str) -> None:
     """Wait until a store waits for the migration of another."""
     statement = f"SELECT count(*) {_WAITING}"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while await asyncio.to_thread(query, url, statement) != [(1,)]:
             pass
 

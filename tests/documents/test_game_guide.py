@@ -260,7 +260,7 @@ def test_step_9_game_runs_as_a_program(tmp_path: Path) -> None:
     (tmp_path / "my_game.py").write_text(adapted)
     command = [sys.executable, "my_game.py"]
     ran = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=90, check=False
     )
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines() == ["Winner: Alice"]

@@ -35,7 +35,7 @@ class Way(NamedTuple):
     patience: float = LONGEST
 
 
-_REFUSED_AT_ONCE: Final = 4.0
+_REFUSED_AT_ONCE: Final = 8.0
 """On a busy machine; the attempts of the store take 1.5 s, and waiting for somebody else's too."""
 
 WAYS: Mapping[str, Way] = {

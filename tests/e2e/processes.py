@@ -29,7 +29,7 @@ TOKENS = {
     "bob": ("user", "mail_bob-token-Hc62Ty05Qm17Sd80Wf43"),
     "root": ("admin", "mail_root-token-Gx29Ju73Ze56Ka14Bv98"),
 }
-_SECONDS = 20.0
+_SECONDS = 60.0
 _CONTEXT = multiprocessing.get_context("forkserver")
 
 

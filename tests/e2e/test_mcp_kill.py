@@ -19,7 +19,7 @@ from tests.e2e.processes import Place
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
 PROGRAM = str(Path(__file__).with_name("mcp_program.py"))
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 async def _clerk(view: ScriptView) -> Steps:

@@ -287,7 +287,7 @@ def _run_script(*arguments: str, given: str = "") -> subprocess.CompletedProcess
         capture_output=True,
         text=True,
         check=False,
-        timeout=50,
+        timeout=90,
     )
 
 

@@ -682,11 +682,14 @@ def replace_used(tries: Tries, base: Profile) -> Tries:
 
 @pytest.mark.parametrize("text", ["a." * 2000, "tool_choice " * 333, "id " * 1333, "not " * 1000])
 def test_no_text_of_a_provider_holds_up_the_event_loop(text: str) -> None:
-    tries = Tries(base=UNKNOWN, used=UNKNOWN)
     place = Place.of("", KEY, "m", "completions")
-    begun = time.thread_time()
-    Adaptations().another_way(place, tries, RefusedCall("x", status=400, named=Named(text)))
-    assert time.thread_time() - begun < 0.15
+    spent = []
+    for _ in range(3):  # the garbage of tests before may be collected in one of them
+        tries = Tries(base=UNKNOWN, used=UNKNOWN)
+        begun = time.thread_time()
+        Adaptations().another_way(place, tries, RefusedCall("x", status=400, named=Named(text)))
+        spent.append(time.thread_time() - begun)
+    assert min(spent) < 0.15
 
 
 def test_what_is_remembered_is_bounded() -> None:

@@ -189,7 +189,7 @@ async def test_silence_after_signs_of_life_ends_the_call(thinker: Thinker) -> No
     ends = await asyncio.gather(*(waited(word, way) for word, way in WAYS.items()))
     assert {text for text, _ in ends} == {LATE}
     assert all(1.9 * LIMIT < seconds < 8 * LIMIT for _, seconds in ends)
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(20):
         while thinker.left < len(WAYS):  # every connection is let go of
             await asyncio.sleep(0.01)
 

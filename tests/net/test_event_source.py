@@ -63,7 +63,7 @@ async def test_a_reader_that_leaves_closes_its_events() -> None:
     async with serving(app_of(source)) as client:
         async with client.stream("GET", "/") as stream:
             text = await anext(stream.aiter_text())
-        await asyncio.wait_for(source.closed.wait(), 5)
+        await asyncio.wait_for(source.closed.wait(), 10)
     assert frames(text)[0]["id"] == "1"
 
 

@@ -24,6 +24,7 @@ from mail.net.outbox import OutboxSender, PeerGateway, SendingSettings
 from mail.net.registry import SwarmRegistry
 from mail.testing import LegacyPeer, LoopbackPeer
 from tests.net.kit import INES, OWNER, WaitingMail, routing, until
+from tests.support.times import a_while
 
 FAST = SendingSettings(first_pause=0.02, longest_pause=0.2)
 
@@ -114,14 +115,14 @@ async def test_a_peer_gets_only_so_much_at_once_and_others_do_not_wait(tmp_path:
         store.add("slow", f"task-{number}")
     store.add("quick", "task")
     async with (
-        LoopbackPeer(name="slow") as slow,
+        Held(name="slow") as slow,
         LoopbackPeer(name="quick") as quick,
         sending(tmp_path, store, slow, quick, settings=replace(FAST, per_peer=3)),
     ):
-        slow.delay = 0.5
-        await until(lambda: len(posted(quick)) == 1 and len(posted(slow)) == 3)
-        await asyncio.sleep(0.1)
-        assert len(posted(slow)) == 3
+        await until(lambda: len(posted(quick)) == 1 and slow.held == 3)
+        await a_while(0.1)
+        assert slow.held == 3
+        slow.answers.set()
 
 
 class SlowRouter:
@@ -415,7 +416,8 @@ async def test_an_unknown_peer_may_be_registered_again(tmp_path: Path) -> None:
 async def test_a_peer_says_when_to_come_again(tmp_path: Path) -> None:
     store = WaitingMail()
     async with LoopbackPeer(name="beta") as peer, sending(tmp_path, store, peer) as sender:
-        peer.failing, peer.headers = 429, {"Retry-After": "1"}
+        began = time.monotonic()
+        peer.failing, peer.headers = 429, {"Retry-After": "2"}
         for number in range(3):
             store.add("beta", f"task-{number}")
         sender.wake(["beta"])
@@ -424,11 +426,10 @@ async def test_a_peer_says_when_to_come_again(tmp_path: Path) -> None:
         peer.failing, peer.headers = None, {}
         store.add("beta", "new")
         sender.wake(["beta"])
-        began = time.monotonic()
         await until(lambda: store.outcomes().count("delayed") == 4)
         assert len(posted(peer)) == attempts
         await until_sent(store)
-        assert 0.3 < time.monotonic() - began < 15
+        assert 1.5 < time.monotonic() - began < 15
     assert store.outcomes().count("delivered") == 4
 
 
@@ -499,7 +500,7 @@ async def test_a_hint_that_a_peer_answers_ends_the_pause(tmp_path: Path) -> None
         sender.heard_from("gamma")
         sender.heard_from("beta")
         await until(lambda: store.outcomes().count("delivered") == 1)
-        await asyncio.sleep(0.2)  # it looks once more when mail has been delivered
+        await a_while(0.2)  # it looks once more when mail has been delivered
         store.add("beta", "later")
         looks = store.looks
         sender.heard_from("beta")  # nothing is held back any more
@@ -825,7 +826,7 @@ async def test_stopping_takes_seconds_at_most_and_loses_nothing(tmp_path: Path) 
         began = time.monotonic()
         await sender.stop()
         await sender.stop()
-        assert time.monotonic() - began < 8
+        assert time.monotonic() - began < 20
         assert "delivered" not in store.outcomes()
         peer.delay = 0
         await sender.start()
@@ -837,13 +838,13 @@ async def test_stopping_takes_seconds_at_most_and_loses_nothing(tmp_path: Path) 
 async def test_nothing_is_asked_while_nothing_waits(tmp_path: Path) -> None:
     store = WaitingMail()
     async with LoopbackPeer(name="beta") as peer, sending(tmp_path, store, peer) as sender:
-        await asyncio.sleep(0.3)
+        await a_while(0.3)
         assert store.looks == 1
         for number in range(10):
             store.add("beta")
             sender.wake(["beta"])
             await until(lambda done=number: len(store.settled) == done + 1)
-        await asyncio.sleep(0.1)
+        await a_while(0.1)
         looks = store.looks
         assert looks <= 22
         await asyncio.sleep(0.3)

@@ -612,7 +612,7 @@ async def test_leaving_a_stream_closes_its_connection(tmp_path: Path) -> None:
         stream = await router.stream_interswarm_user_message(user_message())
         assert (await anext(stream)).event == "ping"
         await stream.aclose()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await left.wait()
 
 
@@ -706,7 +706,7 @@ async def test_a_peer_of_1_3_6_answers_and_writes_first() -> None:
             ) as got,
         ):
             assert got.status == 200
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not home.requests:
                 await asyncio.sleep(0.01)
         answered = home.requests[0]

@@ -189,13 +189,13 @@ async def test_a_slow_receiver_is_waited_for_and_one_that_hangs_is_asked_again(
         return response
 
     receiver.answers = [slow, hang, drip]
-    office = Office(receiver.url, seconds=0.6)
+    office = Office(receiver.url, seconds=1.2)
     async with office.sending():
         await office.end("t1")
         await office.until()
         assert receiver.asked == 1
         (two,) = await office.end("t2")
-        await office.until(("waiting", "no answer within 0.6 seconds"))
+        await office.until(("waiting", "no answer within 1.2 seconds"))
         await receiver.until(lambda: two in receiver.ids)
         await office.until()
     gate.set()

@@ -32,7 +32,7 @@ async def test_closing_the_stream_ends_the_call(provider: FakeProvider, path: Pa
         if delta.text:
             break
     await stream.aclose()
-    await asyncio.wait_for(provider.ended(), 5.0)
+    await asyncio.wait_for(provider.ended(), 20)
     assert provider.requests[0].outcome == "client_gone"
 
 
@@ -52,6 +52,6 @@ async def test_cancelling_the_task_ends_the_call(
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
-    await asyncio.wait_for(provider.ended(), 5.0)
+    await asyncio.wait_for(provider.ended(), 20)
     assert provider.requests[0].outcome == "client_gone"
     assert len(provider.requests) == 1

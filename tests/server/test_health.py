@@ -70,7 +70,7 @@ async def test_those_who_ask_while_the_store_hangs_take_nobodys_place(
         with monkeypatch.context() as patch:
             patch.setattr(store, "find_token", hang)
             asking = [asyncio.create_task(client.get("/health")) for _ in range(5)]
-            await asyncio.wait_for(asked.wait(), 5)
+            await asyncio.wait_for(asked.wait(), 20)
             served = [await client.get("/whoami", headers=bearer("alice")) for _ in range(10)]
             assert not any(task.done() for task in asking)
             hangs.set()
@@ -87,7 +87,7 @@ async def test_an_instance_whose_commits_fail_makes_the_server_degraded_until_th
 ) -> None:
     body = {"body": "hang", "task_id": "t-1"}
     running = asyncio.create_task(client.post("/message", json=body, headers=bearer("alice")))
-    await asyncio.wait_for(script.entered.wait(), 5)
+    await asyncio.wait_for(script.entered.wait(), 20)
     with monkeypatch.context() as patch:
         patch.setattr(store, "commit_turn", down)
         script.gate.set()

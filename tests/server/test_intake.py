@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from mail.auth.callers import Caller
 from mail.config.server import LimitsConfig
@@ -76,8 +77,16 @@ async def test_others_are_served_while_a_large_body_is_parsed(
     assert gate.most == 1
 
 
+async def arrived(app: FastAPI, caller: Caller, bodies: int) -> None:
+    """Wait until so many large bodies of a caller's are parsed, or wait for it."""
+    locks = app.state.mail.intake._callers._locks
+    async with asyncio.timeout(10):
+        while caller not in locks or locks[caller].holders < bodies:
+            await asyncio.sleep(0.005)
+
+
 async def test_bodies_of_several_callers_are_parsed_in_turn(
-    client: httpx.AsyncClient, gate: Gate
+    client: httpx.AsyncClient, app: FastAPI, gate: Gate
 ) -> None:
     done: list[str] = []
 
@@ -89,9 +98,9 @@ async def test_bodies_of_several_callers_are_parsed_in_turn(
     async with asyncio.timeout(10):
         while not gate.inside:
             await asyncio.sleep(0.005)
-    await asyncio.sleep(0.05)  # the others of alice's have come
+    await arrived(app, ALICE, 10)
     last = asyncio.create_task(send("bob"))
-    await asyncio.sleep(0.05)
+    await arrived(app, BOB, 1)
     gate.open.set()
     await asyncio.gather(*first, last)
     assert done.index("bob") <= 3

@@ -29,7 +29,7 @@ async def test_a_drain_answers_everybody_and_a_restart_finishes_the_work(
 ) -> None:
     async with serving(app) as client:
         waiting = asyncio.create_task(client.post("/message", json=HANG, headers=bearer("alice")))
-        await asyncio.wait_for(script.entered.wait(), 5)
+        await asyncio.wait_for(script.entered.wait(), 20)
         stream_body = HANG | {"task_id": "t-2", "stream": True}
         streaming = asyncio.create_task(
             client.post("/message", json=stream_body, headers=bearer("bob"))
@@ -37,7 +37,8 @@ async def test_a_drain_answers_everybody_and_a_restart_finishes_the_work(
         replaying = asyncio.create_task(client.get("/tasks/t-1/events", headers=bearer("alice")))
         while not await store.open_owners("test-swarm") or len(app.state.mail.pool._live) < 2:
             await asyncio.sleep(0.01)
-        await asyncio.sleep(0.1)
+        while app.state.mail.quotas.open_streams < 2:
+            await asyncio.sleep(0.01)
         drain = app.state.mail.begin_drain()
         refused = await client.post("/message", json=HANG, headers=bearer("alice"))
         health = await client.get("/health")
@@ -158,7 +159,7 @@ class Process:
             await asyncio.sleep(0.01)
 
     async def stopped(self) -> int:
-        return await asyncio.wait_for(self.process.wait(), 15)
+        return await asyncio.wait_for(self.process.wait(), 60)
 
 
 @asynccontextmanager
@@ -180,12 +181,13 @@ async def process(folder: Path, grace: float, how: str = "run_server") -> AsyncI
     )
     try:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20) as client:
-            for _ in range(300):
-                assert started.returncode is None
-                with suppress(httpx.TransportError):
-                    await client.get("/health")
-                    break
-                await asyncio.sleep(0.05)
+            async with asyncio.timeout(60):
+                while True:
+                    assert started.returncode is None
+                    with suppress(httpx.TransportError):
+                        await client.get("/health")
+                        break
+                    await asyncio.sleep(0.05)
             yield Process(started, client)
     finally:
         if started.returncode is None:
@@ -203,7 +205,7 @@ async def test_the_first_signal_drains_and_the_process_ends_well(tmp_path: Path)
         refused = await server.client.post("/message", json=HANG, headers=bearer("alice"))
         answer, stream = await waiting, await streaming
         assert await server.stopped() == 0
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 40
     assert refused.status_code == 503
     assert answer.status_code == 503
     assert answer.headers["retry-after"]
@@ -229,7 +231,7 @@ async def test_the_second_signal_exits_at_once(tmp_path: Path) -> None:
         began = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
         assert await server.stopped() == 128 + signal.SIGTERM
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 40
         with pytest.raises(httpx.TransportError):
             await waiting
 

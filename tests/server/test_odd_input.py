@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 
 import httpx
 import pytest
@@ -37,11 +38,15 @@ async def test_numbers_that_no_float_holds_are_refused(
 
 def test_to_look_at_numbers_takes_little_beside_reading_them() -> None:
     text = b"[" + b",".join([b"9" * 100] * 10_000) + b"]"
-    begun = time.thread_time()
-    from_json(text)
-    read = time.thread_time() - begun
-    parse_json(text, 50_000)
-    assert time.thread_time() - begun - read < 20 * read
+
+    def spent(read: Callable[[bytes], object]) -> float:
+        begun = time.thread_time()
+        read(text)
+        return time.thread_time() - begun
+
+    # The garbage of tests before may be collected in one of them.
+    looked_at = min(spent(lambda text: parse_json(text, 50_000)) for _ in range(3))
+    assert looked_at < 20 * min(spent(from_json) for _ in range(3))
 
 
 @pytest.mark.parametrize("value", ["1e4000", "9" * 300])

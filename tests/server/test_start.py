@@ -186,7 +186,7 @@ async def test_a_template_is_loaded_beside_the_event_loop(tmp_path: Path) -> Non
 
     app = create_app(write_swarm(tmp_path, change), store=MemoryStore())
     try:
-        async with asyncio.timeout(5), serving(app):  # this loop itself serves the document
+        async with asyncio.timeout(20), serving(app):  # this loop itself serves the document
             agent = app.state.mail.template.agents[0]
             assert agent.agent_params["system"] == '"You lead."'
     finally:

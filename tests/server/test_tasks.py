@@ -160,7 +160,7 @@ async def test_a_replay_follows_a_running_task_to_its_end(
     client: httpx.AsyncClient, script: Script
 ) -> None:
     running = asyncio.create_task(post(client, "t-1", body="hang"))
-    await asyncio.wait_for(script.entered.wait(), 5)
+    await asyncio.wait_for(script.entered.wait(), 20)
     async with client.stream("GET", "/tasks/t-1/events", headers=bearer("alice")) as stream:
         pieces = stream.aiter_text()
         text = await anext(pieces)
@@ -174,7 +174,7 @@ async def test_a_replay_follows_a_running_task_to_its_end(
 async def test_a_running_task_can_be_cancelled(client: httpx.AsyncClient, script: Script) -> None:
     body = {"body": "hang", "task_id": "t-1"}
     running = asyncio.create_task(client.post("/message", json=body, headers=bearer("alice")))
-    await asyncio.wait_for(script.entered.wait(), 5)
+    await asyncio.wait_for(script.entered.wait(), 20)
     cancelled = await client.post("/tasks/t-1/cancel", headers=bearer("alice"))
     assert cancelled.status_code == 200
     summary = cancelled.json()

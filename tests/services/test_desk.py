@@ -437,10 +437,10 @@ async def test_who_waits_is_woken_by_a_letter(desk: MailDesk) -> None:
     other = asyncio.create_task(desk.wait_for_mail("tester", 60))
     await asyncio.sleep(0)
     await send(desk, "editor", "reviewer")
-    assert await asyncio.wait_for(waiting, 5) == 1
+    assert await asyncio.wait_for(waiting, 20) == 1
     assert not other.done()
     desk.bell.close()
-    assert await asyncio.wait_for(other, 5) == 0
+    assert await asyncio.wait_for(other, 20) == 0
     assert await desk.wait_for_mail("tester", 60) == 0
 
 
@@ -459,7 +459,7 @@ async def test_a_bell_without_mail_wakes_nobody(desk: MailDesk) -> None:
         await asyncio.sleep(0)
     assert not waiting.done()
     await send(desk, "editor", "reviewer")
-    assert await asyncio.wait_for(waiting, 5) == 1
+    assert await asyncio.wait_for(waiting, 20) == 1
 
 
 # --- threads ----------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from mail.db.base import CallRow, EventRow, Owner, Post, TaskRow
 from mail.db.memory import MemoryStore
 from mail.services.event_log import EventLog, EventPages, Room
 from mail.services.tasks import TaskReader
+from tests.support.times import a_while
 
 OWNER = Owner("office", "user", "alice")
 NOW = "2026-01-01T00:00:00+00:00"
@@ -74,12 +75,12 @@ async def test_large_events_of_one_caller_wait_for_room_and_keep_nothing_meanwhi
     room = Room(1000 * KIB)
     streams = [reader(store, room).replay("t", 0, 9) for _ in range(5)]
     firsts = [asyncio.ensure_future(anext(stream)) for stream in streams]
-    await asyncio.sleep(0.05)
+    await a_while(0.05)
     assert [first.done() for first in firsts] == [True, True, False, False, False]
     assert room.taken < room.size
     assert (await anext(streams[0])).seq == 2  # its first one was sent: the room is free
     await streams[1].aclose()
-    await asyncio.sleep(0.05)
+    await a_while(0.05)
     assert sum(first.done() for first in firsts) == 3
     for stream, first in zip(streams, firsts, strict=True):
         await stream.aclose() if first.done() else first.cancel()
@@ -184,7 +185,7 @@ async def test_no_large_event_is_read_before_there_is_room_for_it() -> None:
     room = Room(900 * KIB)
     streams = [reader(spy, room).replay("t", 0, 9) for _ in range(20)]
     firsts = [asyncio.ensure_future(anext(stream)) for stream in streams]
-    await asyncio.sleep(0.05)
+    await a_while(0.05)
     assert sum(first.done() for first in firsts) == len(spy.pages) == 2
     for first in firsts:
         first.cancel()

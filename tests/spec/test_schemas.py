@@ -183,7 +183,7 @@ def run_script(*arguments: str) -> subprocess.CompletedProcess[str]:
         text=True,
         cwd="/",
         check=False,
-        timeout=30,
+        timeout=90,
     )
 
 

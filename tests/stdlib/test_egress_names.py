@@ -33,8 +33,8 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 def test_a_fetch_ends_in_time_while_the_resolver_does_not(stuck: threading.Event) -> None:
     began = time.monotonic()
-    with pytest.raises(FetchError, match=r"no complete answer within 0\.3 seconds"):
-        fetch("https://slow.example/", policy=EgressPolicy(), timeout=0.3)
+    with pytest.raises(FetchError, match=r"no complete answer within 1 seconds"):
+        fetch("https://slow.example/", policy=EgressPolicy(), timeout=1.0)
     assert stuck.is_set()
     assert time.monotonic() - began < SLOW / 2
 

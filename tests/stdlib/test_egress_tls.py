@@ -185,7 +185,7 @@ async def test_a_connection_that_nothing_uses_is_closed(served: int) -> None:
         await ask(client, url)
         transport = client._transport._inner  # type: ignore[attr-defined]
         assert len(transport._idle) == 1
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while transport._idle:
                 await asyncio.sleep(0.02)
         await ask(client, url)

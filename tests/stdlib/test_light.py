@@ -24,6 +24,6 @@ def test_the_actions_are_light_to_import() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=90,
     )
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "[]", "")

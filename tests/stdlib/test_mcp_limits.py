@@ -76,7 +76,7 @@ async def url(
     app: web.Application, configure: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[str]:
     """The address of that server."""
-    configure('[stdlib.http]\nallow = ["127.0.0.1"]\ntimeout = 10\nmax_bytes = 20000\n')
+    configure('[stdlib.http]\nallow = ["127.0.0.1"]\ntimeout = 60\nmax_bytes = 20000\n')
     monkeypatch.setattr(connection, "_GOODBYE", 0.1)
     runner = web.AppRunner(app, shutdown_timeout=1)
     await runner.setup()
@@ -88,7 +88,7 @@ async def url(
 
 async def call(action: Any, url: str, **args: Any) -> str:
     """Call an action as an agent does, for at most a part of the timeout in the settings."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         result: str = await action.function({"server_url": url, **args})
     return result
 

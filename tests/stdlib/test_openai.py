@@ -409,7 +409,7 @@ async def test_without_a_key_nothing_is_sent(
 async def test_a_silent_provider_is_given_up(provider: FakeProvider, clerk: Clerks) -> None:
     provider.faults.extend([Fault(silence=30), Fault(silence=30)])
     agent = clerk(
-        OpenAIResponsesAgentFunction, timeout=0.8, retry=RetryPolicy(attempts=2, base=0.001)
+        OpenAIResponsesAgentFunction, timeout=1.5, retry=RetryPolicy(attempts=2, base=0.001)
     )
     with pytest.raises(ModelError, match="did not answer in time"):
         await agent([user("Hi")])
@@ -485,7 +485,7 @@ def test_the_library_is_loaded_by_the_first_call_only() -> None:
         "print([name for name in ('openai', 'litellm', 'httpx') if name in sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=50
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=90
     )
     assert done.stdout.strip() == "[]"
 

@@ -247,7 +247,7 @@ def question(body: str = "Hello", task_id: str = "task-1", to: str = "lead") -> 
     ).to_wire()
 
 
-async def until(condition: Callable[[], object], seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
     """Wait until something is so."""
     async with asyncio.timeout(seconds):
         while not condition():

@@ -1,5 +1,6 @@
-"""Whether the times of events agree with their numbers, and a clock that nobody should trust."""
+"""Times of events and their numbers, a clock that nobody should trust, and short pauses."""
 
+import asyncio
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -27,6 +28,12 @@ class WanderingClock(FakeClock):
     def new_id(self) -> str:
         """Return an id that no other clock has given."""
         return SystemClock().new_id()
+
+
+async def a_while(seconds: float) -> None:
+    """Sleep in twenty steps: where the machine stands still meanwhile, one of them is longer."""
+    for _ in range(20):
+        await asyncio.sleep(seconds / 20)
 
 
 def actor_of(event: TaskEvent) -> str:

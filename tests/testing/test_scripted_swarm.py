@@ -138,7 +138,7 @@ async def test_a_fake_clock_dates_messages_and_repeats_its_ids() -> None:
 async def test_a_loopback_peer_answers_like_a_server_and_remembers() -> None:
     async with LoopbackPeer(name="archive") as peer, ClientSession() as session:
         peer.swarms = [peer.swarm_entry(keywords=["books"])]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             root = await (await session.get(f"{peer.url}/")).json()
             swarms = await (await session.get(f"{peer.url}/swarms")).json()
             taken = await session.post(

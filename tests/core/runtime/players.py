@@ -18,7 +18,7 @@ from tests.support.swarm import runtime_of, user_message
 
 GAME = "game"
 NAMES = ("narrator", "ann", "bob", "cid")
-PATIENCE = 5.0
+PATIENCE = 20.0
 Said = str | Sequence[tuple[str, dict[str, Any]]] | Exception
 
 ROLL: Said = [("roll", {})]

@@ -102,7 +102,7 @@ async def state(side: Side, owner: Owner) -> TaskState:
 
 
 async def reaches(side: Side, owner: Owner, expected: TaskState) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not await side.store.list_tasks(owner) or await state(side, owner) is not expected:
             await asyncio.sleep(0.005)
 
@@ -110,7 +110,7 @@ async def reaches(side: Side, owner: Owner, expected: TaskState) -> None:
 async def is_still(network: Network) -> None:
     """Wait until no mail is on its way."""
     sides = list(network.sides.values())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while any([await side.store.due_outbox(side.name, "9", 9) for side in sides]):
             await asyncio.sleep(0.005)
 
@@ -384,7 +384,7 @@ async def test_a_task_that_has_ended_hears_of_no_delay(store) -> None:
         network.down.add("weather")
         message = await harbour.runtime().submit_and_wait(question(), timeout=5)
         assert message["message"]["body"] == "over"
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not any(row.told for _, row in await store.list_outbox("harbour")):
                 await asyncio.sleep(0.005)
         log = await events(harbour, HARBOUR)
@@ -414,7 +414,7 @@ class Gated:
 
 async def delivered(side: Side, number: int) -> list[OutboxRow]:
     """Wait until so many requests of a swarm are delivered, and return them."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while True:
             rows = [row for _, row in await side.store.list_outbox(side.name)]
             if [row.state for row in rows] == ["delivered"] * number:
@@ -529,7 +529,7 @@ async def test_cancelling_the_task_cancels_it_everywhere(store) -> None:
         sea = network.add("sea", lambda: {"buoy": core})
         await harbour.runtime().submit(question())
         await harbour.runtime().start()
-        await asyncio.wait_for(begun.wait(), 5)
+        await asyncio.wait_for(begun.wait(), 20)
         await harbour.runtime().cancel_task("task-1")
         await reaches(weather, WEATHER, TaskState.CANCELLED)
         await reaches(sea, Owner("sea", "swarm", "weather"), TaskState.CANCELLED)
@@ -552,7 +552,7 @@ async def test_deleting_the_task_ends_it_everywhere(store, away) -> None:
         weather = network.add("weather", lambda: {"wind": core})
         await harbour.runtime().submit(question())
         await harbour.runtime().start()
-        await asyncio.wait_for(begun.wait(), 5)
+        await asyncio.wait_for(begun.wait(), 20)
         await is_still(network)
         network.down = {"weather"} if away else set()
         await harbour.runtime().delete_task("task-1", cancel=True)
@@ -596,7 +596,7 @@ async def test_the_end_of_the_task_ends_what_still_goes_on_elsewhere(store) -> N
         core = AgentCore(function=hang, comm_targets=[], can_complete_tasks=True)
         weather = network.add("weather", lambda: {"wind": core}, store=store)
         run = await harbour.runtime().open_run(RunRequest(message=question()))
-        await asyncio.wait_for(begun.wait(), 5)
+        await asyncio.wait_for(begun.wait(), 20)
         gate.set()
         assert (await run.result(5)).status is TaskState.COMPLETED
         await reaches(weather, WEATHER, TaskState.COMPLETED)
@@ -758,7 +758,7 @@ async def test_a_restart_in_between_loses_nothing(tmp_path, which) -> None:
         weather = network.add("weather", slow_agents, store=stores["weather"])
         await harbour.runtime().submit(question())
         await harbour.runtime().start()
-        await asyncio.wait_for(asked.wait(), 5)
+        await asyncio.wait_for(asked.wait(), 20)
         await until(lambda: len(network.moved) == 1)
         await network.sides[which].stop()
         if which == "harbour":
@@ -766,7 +766,7 @@ async def test_a_restart_in_between_loses_nothing(tmp_path, which) -> None:
         else:
             asked.clear()
             await weather.runtime("swarm", "harbour").start()
-            await asyncio.wait_for(asked.wait(), 5)
+            await asyncio.wait_for(asked.wait(), 20)
             gate.set()
         await harbour.runtime().start()
         await reaches(harbour, HARBOUR, TaskState.COMPLETED)

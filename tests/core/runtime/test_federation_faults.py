@@ -424,7 +424,7 @@ async def test_an_interrupt_of_a_peer_acts(store) -> None:
         weather = network.add("weather", lambda: {"wind": core}, store=store)
         runtime = weather.runtime("swarm", "harbour")
         await runtime.take_peer_mail(letter("broadcast", to="all"))
-        await asyncio.wait_for(begun.wait(), 5)
+        await asyncio.wait_for(begun.wait(), 20)
         await runtime.take_peer_mail(letter("interrupt", body="stop"))
         await reaches(weather, WEATHER, TaskState.COMPLETED)
         assert len(shown) == 3 and 'type="agent">lead@harbour<' in shown[1] and "stop" in shown[1]
@@ -521,7 +521,7 @@ async def test_what_became_of_mail_of_a_deleted_task_is_nobodys_affair(store) ->
         network.down.add("weather")
         await harbour.runtime().submit(question())
         await harbour.runtime().start()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not (found := await store.list_outbox("harbour")):
                 await asyncio.sleep(0.005)
         await harbour.runtime().delete_task("task-1", cancel=True)

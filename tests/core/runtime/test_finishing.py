@@ -156,14 +156,14 @@ async def test_a_request_on_its_way_ends_with_the_run(store) -> None:
     run = await pair.runtime.open_run(RunRequest(message=user_message("one")))
     await storing.wait()
     pair.go.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while pair.runtime._context.active_tasks.get(
             "task-1"
         ).turns:  # the mate's turn is concluded; its commit waits its turn
             await asyncio.sleep(0)
     release.set()
     assert (await run.result(5)).message["message"]["body"] == "the mate's answer"
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while await waiting_requests(pair.runtime):
             await asyncio.sleep(0.001)
     await pair.runtime.submit_and_wait(user_message("two"))

@@ -68,7 +68,7 @@ async def inbox(store: Store, name: str = EDITOR) -> list[LetterRow]:
 
 async def letters(store: Store, count: int, name: str = EDITOR) -> list[LetterRow]:
     """Wait until a mailbox has so many letters."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while len(found := await inbox(store, name)) < count:
             await asyncio.sleep(0.005)
     return found

@@ -226,7 +226,7 @@ async def test_an_agent_whose_call_was_closed_still_knows_what_it_did(store: Sto
     runtime = swarm_of({"supervisor": supervisor(lead), "worker": worker(work)}, store=store)
     first = await runtime.open_run(RunRequest(message=user_message("first")))
     second = await runtime.open_run(RunRequest(message=user_message("second")))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while runtime.get_task_by_id("task-1").status is not TaskState.PAUSED:
             await asyncio.sleep(0)
     paused.set()

@@ -10,6 +10,7 @@ from mail.core.runtime import RunRequest
 from mail.core.tasks import TaskState
 from mail.errors import ModelError, ShuttingDown, StoreConflict, StoreError
 from mail.testing import tool_calls
+from tests.support.federation import until
 from tests.support.stores import HookedStore
 from tests.support.swarm import runtime_of, supervisor, user_message, worker
 
@@ -168,7 +169,7 @@ async def test_a_task_that_ends_while_mail_is_put_off_is_let_go_and_can_go_on(
     assert again["message"]["subject"] == "::task_complete::"
     await asyncio.sleep(0.2)
     assert turns <= 2
-    assert runtime.idle
+    await until(lambda: runtime.idle)
     assert len(runtime._context.mailbox) == 0
     await runtime.shutdown()
 
@@ -188,7 +189,7 @@ async def test_cancelling_a_task_whose_mail_is_put_off_lets_it_go(store, monkeyp
     await runtime.cancel_task("task-1")
     assert (await run.result(5)).status is TaskState.CANCELLED
     await asyncio.sleep(0.2)
-    assert runtime.idle
+    await until(lambda: runtime.idle)
     await runtime.shutdown()
 
 
@@ -207,7 +208,7 @@ async def test_a_caller_that_gives_up_while_its_message_is_stored_loses_nothing(
     caller.cancel()
     with pytest.raises(asyncio.CancelledError):
         await caller
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await answered.wait()
         while not runtime.idle:
             await asyncio.sleep(0.001)

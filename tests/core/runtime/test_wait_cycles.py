@@ -112,7 +112,7 @@ async def test_a_cycle_over_two_swarms_is_refused_where_it_closes(store) -> None
         harbour = network.add("harbour", lambda: {"lead": core(lead, "*@*")}, store=store)
         network.add("weather", lambda: {"wind": core(wind, "*@*")})
         run = await harbour.runtime().open_run(RunRequest(message=question()))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not lead.refusals:
                 await asyncio.sleep(0.005)
         assert lead.refusals == [
@@ -167,7 +167,7 @@ async def test_a_wait_is_not_refused_while_somebody_there_still_works(store) -> 
             },
         )
         run = await harbour.runtime().open_run(RunRequest(message=question()))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while len(network.moved) < 2:
                 await asyncio.sleep(0.005)
         await harbour.runtime().await_queue_empty()
@@ -204,7 +204,7 @@ async def test_a_cycle_that_closes_when_somebody_elsewhere_stops_is_no_hang(stor
             },
         )
         run = await harbour.runtime().open_run(RunRequest(message=question()))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while len(network.moved) < 2:
                 await asyncio.sleep(0.005)
         await harbour.runtime().await_queue_empty()
@@ -683,7 +683,7 @@ async def play(crowd: Crowd) -> None:
         run = await network.sides["harbour"].runtime().open_run(RunRequest(message=question()))
         await run.result(10)
         await is_still(network)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while await unfinished(network):
                 await asyncio.sleep(0.01)
 
