@@ -149,7 +149,7 @@ class Node:
         return await self.store.load_task(Owner(self.name, PEER_ROLE, peer), task_id)
 
 
-async def until(check: Callable[[], Any], seconds: float = 10.0) -> Any:
+async def until(check: Callable[[], Any], seconds: float = 30.0) -> Any:
     """Wait until something is so, and return it."""
     async with asyncio.timeout(seconds):
         while True:

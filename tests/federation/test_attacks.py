@@ -245,7 +245,7 @@ async def test_a_repeated_message_has_its_receipt_when_its_task_is_gone(node: No
     second = await send(node, told, HARBOUR, "back")
     assert (first.status_code, second.status_code) == (200, 200)
     owner = Owner(WEATHER, PEER_ROLE, HARBOUR)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while (row := await node.store.load_task(owner, task_id)) and row.state == "running":
             await asyncio.sleep(0.02)
     await node.store.delete_task(owner, task_id)

@@ -152,7 +152,7 @@ async def test_a_silent_provider_is_given_up_on(provider: FakeProvider) -> None:
 async def test_a_stream_that_falls_silent_is_tried_again(provider: FakeProvider) -> None:
     provider.script = [otherwise(say("done"))]
     provider.faults.append(Fault(token_delay=30))
-    assert (await reply_of(settings=LLMSettings(timeout=0.3, deadline=20))).text == "done"
+    assert (await reply_of(settings=LLMSettings(timeout=1.0, deadline=20))).text == "done"
     await provider.ended(2)
     assert [seen.outcome for seen in provider.requests] == ["client_gone", "complete"]
 

@@ -208,7 +208,7 @@ async def test_a_model_that_thought_in_silence_is_asked_once_more(thinker: Think
     way = WAYS["responses"]
     thinker.replies["responses"] = [(0.0, way.alive), (FOREVER, way.reply("Never."))]
     with pytest.raises(ModelError, match=LATE):
-        await answer("responses", way, RetryPolicy(base=0.001), timeout=0.3)
+        await answer("responses", way, RetryPolicy(base=0.001), timeout=LIMIT)
     assert len(thinker.asked) == 2
 
 

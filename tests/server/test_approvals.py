@@ -97,7 +97,7 @@ async def reply(
 
 
 async def ended(api: httpx.AsyncClient, task_id: str = "t") -> dict[str, Any]:
-    for _ in range(500):
+    for _ in range(2000):
         task = (await api.get(f"/tasks/{task_id}", headers=bearer("alice"))).json()
         if task["status"] not in ("running", "paused"):
             return dict(task)

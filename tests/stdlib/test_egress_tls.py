@@ -181,7 +181,7 @@ async def test_posts_go_to_who_has_a_certificate_for_the_name(served: int) -> No
 
 async def test_a_connection_that_nothing_uses_is_closed(served: int) -> None:
     url = f"https://tls.example:{served}/"
-    async with keeping(0.1) as client:
+    async with keeping(0.5) as client:
         await ask(client, url)
         transport = client._transport._inner  # type: ignore[attr-defined]
         assert len(transport._idle) == 1

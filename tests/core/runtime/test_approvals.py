@@ -104,7 +104,7 @@ async def answer(runtime, record: dict, given, by: Answerer = ALICE) -> dict:
 
 
 async def end_of(runtime, task_id: str = "task-1"):
-    for _ in range(500):
+    for _ in range(2000):
         task = await runtime.read_task(task_id)
         if task.status not in (TaskState.RUNNING, TaskState.PAUSED):
             return task, await runtime._context.store.response(runtime._context.owner, task_id)
@@ -144,7 +144,7 @@ async def test_calls_of_one_reply_are_answered_one_by_one_and_none_runs_twice(st
     first, second, third = await start(runtime, 3)
     assert post.looked == 1
     await answer(runtime, second, {"type": "accept"})
-    for _ in range(200):
+    for _ in range(2000):
         if post.sent:
             break
         await asyncio.sleep(0.01)
@@ -328,7 +328,7 @@ async def test_answers_hold_over_restarts(store) -> None:
     with pytest.raises(TaskPaused):
         await runtime.submit_and_wait(user_message("hello?"))
     await answer(runtime, first, {"type": "edit", "args": {"args": {"to": "z"}}})
-    for _ in range(200):
+    for _ in range(2000):
         if (await runtime.read_task("task-1")).status is TaskState.PAUSED and post.sent:
             break
         await asyncio.sleep(0.01)
