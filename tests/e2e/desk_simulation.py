@@ -313,7 +313,11 @@ class _Whims:
         return "get", args
 
     def _read_thread(self, actor: str) -> tuple[str, dict[str, Any]]:
-        return "get", {**self._read(actor)[1], "thread": self._thread(actor)}
+        args = {**self._read(actor)[1], "thread": self._thread(actor)}
+        if "before" in args and self.model.letters[args["before"]].thread != args["thread"]:
+            # Of what is sent and received at the same time no list tells which came first.
+            del args["before"]
+        return "get", args
 
     def _read_once(self, actor: str) -> tuple[str, dict[str, Any]]:
         verb, args = self._read_thread(actor) if self._chance(0.3) else self._read(actor)
