@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 
 __all__ = [
     "HIDDEN",
+    "environment_secrets",
     "harmless",
     "is_secret_name",
     "new_reference",
@@ -22,6 +23,7 @@ __all__ = [
     "redact_long",
     "redacted",
     "told_as",
+    "without",
 ]
 
 HIDDEN: Final = "[redacted]"
@@ -79,7 +81,7 @@ _NAMES: Final = (
     rf"oken(?<=[dfhnrst_-]token)(?:{_TOKENS})|"
     r"ecret(?<=secret)|ass(?<=pass)(?:wd|word|phrase)|redential(?<=credential)s?|"
     # Of the environment: only in capitals, for in small letters such names mean other things, too.
-    r"(?-i:(?<=[A-Z0-9_])(?<!\w.)[A-Z0-9_]{0,63}_(?:TOKEN|KEY|SECRET|PASS)"
+    r"(?-i:(?<=[A-Z0-9_])(?<!\w.)[A-Z0-9_]{0,63}_(?:TOKEN|KEY|SECRET|PASS|PWD)"
     r"(?:_[A-Z0-9_]{1,64})?+))"
 )
 
@@ -157,8 +159,9 @@ _BEFORE_AND_SECRET: Final = tuple(
         (rf"({_begin('https?://')})[^\s:/@]{{1,200}}(?=@)", ("@",)),
         (
             rf"({_NAMES}{_IS}){_VALUE}",
-            ("key", "token", "secret", "pass", "credential"),
+            ("key", "token", "secret", "pass", "credential", "_pwd"),
         ),
+        (r"(;\s?pwd=)[^\s;\"']+", ("pwd=",)),
         (rf"((?-i:[\"'27])(?:(?<=[\"'])|(?<=%2.))token{_IS}){_VALUE}", ("token",)),
         (rf"({_begin('token=')}){_VALUE}", ("token=",)),
         (
@@ -200,7 +203,19 @@ _LONGEST_PASSWORD: Final = 400
 _PASSWORD: Final = re.compile(rf"\S{{0,{_LONGEST_PASSWORD}}}")
 
 _HINTS: Final = (
-    *("://", "%3a", "auth", "bearer", "cookie", "credential", "key", "pass", "secret", "token"),
+    *(
+        "://",
+        "%3a",
+        "auth",
+        "bearer",
+        "cookie",
+        "credential",
+        "key",
+        "pass",
+        "pwd",
+        "secret",
+        "token",
+    ),
     *("sig", "code", "mail_", "eyj", "aiza", "akia", "asia", "sk-", "sk_", "rk-", "rk_", "pk-"),
     *(
         "pk_",
@@ -234,7 +249,9 @@ _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _LOOKED_AT: Final = 4000
 _WORD: Final = 500
 _SHORTEST_SECRET: Final = 8
-_SECRET_VARIABLE: Final = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|DATABASE_URL)$|BEARER_TOKEN")
+_SECRET_VARIABLE: Final = re.compile(
+    r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|_PASS|_PWD|DSN|DATABASE_URL)$|BEARER_TOKEN"
+)
 _FOREIGN: Final = tuple(
     (re.compile(pattern), signs)
     for pattern, signs in (
@@ -254,6 +271,15 @@ _FOREIGN: Final = tuple(
         (r"Bearer (?=([^\s'\",}]+))", ("Bearer ",)),
         (r"api_key=([^\s&'\",}]+)", ("api_key=",)),
         (r"\?key=([^\s&'\"]+)", ("?key=",)),
+        # a command line, SQL, a setting, and addresses that are secrets themselves
+        (
+            r"--(?:password|passwd|token|api-key|secret)['\"]?,?[\s=]['\"]?([^\s'\",]+)",
+            ("--pass", "--token", "--api-key", "--secret"),
+        ),
+        (r"(?i:password)\s{1,8}'([^']+)'", ("assword", "ASSWORD")),
+        (r"[\"']pass[\"']:\s?[\"']([^\"']+)", ("pass",)),
+        (r"hooks\.slack\.com/services/([^\s'\"]+)", ("hooks.slack.com",)),
+        (r"/api/webhooks/([^\s'\"]+)", ("/api/webhooks/",)),
     )
 )
 """Shapes that in texts of our own mean something else, such as ``role:id@swarm``.
@@ -285,17 +311,36 @@ def redact_foreign(text: str, known: Iterable[str] = (), most: int = _LOOKED_AT)
         known: Values that must not appear, beside those of the environment.
         most: About how many characters are kept.
     """
-    hidden = {value for name, value in os.environ.items() if _SECRET_VARIABLE.search(name)}
-    hidden.update(known)
-    for secret in sorted(hidden, key=len, reverse=True):
-        if len(secret) >= _SHORTEST_SECRET:
-            text = text.replace(secret, HIDDEN)
+    text = without({*_environment().values(), *known}, text)
     if len(text) > most:
         # Half a key at the end would not look like one, so the cut is between two words where
         # there are some.
         end = text.rfind(" ", most - _WORD, most)
         text = text[: end if end > 0 else most]
     return _without_foreign(redact(text))
+
+
+def environment_secrets() -> frozenset[str]:
+    """Return the values of environment variables that are secrets by their names.
+
+    An address of a database is none of them: only the password in it is a secret.
+    """
+    addresses = ("DATABASE_URL", "DSN")
+    return frozenset(
+        value for name, value in _environment().items() if not name.endswith(addresses)
+    )
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if _SECRET_VARIABLE.search(name)}
+
+
+def without(secret_values: Iterable[str], text: str) -> str:
+    """Return the text without these values, unless they are too short to be secrets."""
+    for secret in sorted(secret_values, key=len, reverse=True):
+        if len(secret) >= _SHORTEST_SECRET:
+            text = text.replace(secret, HIDDEN)
+    return text
 
 
 def redact(text: str) -> str:

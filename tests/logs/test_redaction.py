@@ -56,6 +56,8 @@ DISGUISES = [
     f"SWARM_AUTH_TOKEN_BETA={SECRET}",
     f"LITELLM_MASTER_KEY={SECRET}",
     f"DB_PASS={SECRET}",
+    f"MYSQL_PWD={SECRET}",
+    f"Driver=x;UID=sa;PWD={SECRET};Server=h",
     f"Ocp-Apim-Subscription-Key: {SECRET}",
     f"https://h/x?X-Amz-Expires=1&X-Amz-Signature={SECRET}&b=2",
     f"apiKey={SECRET}",
@@ -219,6 +221,13 @@ def test_no_half_of_a_secret_is_left_at_a_cut() -> None:
         ("hf_abcd.ef:pw@h", f"{HIDDEN}@h"),
         ("Bearer abc, Bearer Bearer d", f"Bearer {HIDDEN}, Bearer {HIDDEN} {HIDDEN}"),
         ("?key=ab api_key=cd,e", f"?key={HIDDEN} api_key={HIDDEN},e"),
+        ("['curl', '--password', 'S1']", f"['curl', '--password', '{HIDDEN}']"),
+        ("run --token=abc --api-key d", f"run --token={HIDDEN} --api-key {HIDDEN}"),
+        ("CREATE ROLE app PASSWORD 'S 1';", f"CREATE ROLE app PASSWORD '{HIDDEN}';"),
+        ('{"pass": "S1"}', f'{{"pass": "{HIDDEN}"}}'),
+        ("https://hooks.slack.com/services/T/B/x", f"https://hooks.slack.com/services/{HIDDEN}"),
+        ("https://discord.com/api/webhooks/1/x", f"https://discord.com/api/webhooks/{HIDDEN}"),
+        ("use --token-stdin, or no password 12", "use --token-stdin, or no password 12"),
         ("role:id is no@mail and 12:30 a@b", "role:id is no@mail and 12:30 a@b"),
     ],
 )
@@ -270,7 +279,8 @@ FAMILIES = (
         "?key=",
     ),
     *("%3A", "a%3A%2F%2F", "%22token", "%3Fkey%3D", "-----BEGIN ", "-----BEGIN PRIVATE KEY-----"),
-    *(" ", "\n", "é", "_", "&", "?"),
+    *(" ", "\n", "é", "_", "&", "?", ";pwd=", "--token ", "--secret", "PASSWORD '", "password "),
+    *("'pass':", "hooks.slack.com/services/", "/api/webhooks/"),
 )
 
 

@@ -22,7 +22,16 @@ from typing import Any, Final, TextIO
 from mail.config.env import LOG_FORMAT, LOG_LEVEL, setting
 from mail.errors import ConfigError
 from mail.logcontext import NOBODY, LogContext, current
-from mail.redaction import HIDDEN, harmless, is_secret_name, redact, redact_long, redacted
+from mail.redaction import (
+    HIDDEN,
+    environment_secrets,
+    harmless,
+    is_secret_name,
+    redact,
+    redact_long,
+    redacted,
+    without,
+)
 
 __all__ = [
     "FORMATS",
@@ -66,12 +75,18 @@ class ContextFilter(logging.Filter):
 class OwnFormatter(logging.Formatter, ABC):
     """What the two forms have in common, and how our handlers are told from others."""
 
+    def __init__(self) -> None:
+        """Hide what is a secret of the environment by now."""
+        super().__init__()
+        values = environment_secrets()
+        self._known = values | {json.dumps(value)[1:-1] for value in values}
+
     def format(self, record: logging.LogRecord) -> str:
         """Return the record in this form; made once, for the console and the file often agree."""
         rendered: dict[type, str] = record.__dict__.setdefault(_RENDERED, {})
         form = type(self)
         if form not in rendered:
-            rendered[form] = self._render(record)
+            rendered[form] = without(self._known, self._render(record))
         return rendered[form]
 
     @abstractmethod
