@@ -212,7 +212,8 @@ async def test_a_stalled_reader_of_a_stream_is_cut_off_and_can_resume(
     store: MemoryStore, template: Template, caplog: pytest.LogCaptureFixture
 ) -> None:
     body = json.dumps({"body": "x" * 1_000_000, "task_id": "t-1"}).encode()
-    async with served(store, template, idle_timeout=60.0) as (server, app):
+    limits = {"idle_timeout": 60.0, "body_timeout": 20.0, "send_timeout": 1.0}
+    async with served(store, template, **limits) as (server, app):
         async with httpx.AsyncClient(base_url=server.url, headers=bearer("alice")) as client:
             for _ in range(2):
                 assert (await client.post("/message", content=body)).status_code == 200

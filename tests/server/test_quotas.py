@@ -171,7 +171,7 @@ def check_refused(answer: httpx.Response, status: int = 429) -> None:
 async def test_too_many_requests_of_one_caller_are_429_and_others_are_served(
     store: MemoryStore, template: Template
 ) -> None:
-    async with serving(app_with(store, template, request_rate=0.5, request_burst=3)) as client:
+    async with serving(app_with(store, template, request_rate=0.05, request_burst=3)) as client:
         answers = [await client.get("/whoami", headers=bearer("alice")) for _ in range(4)]
         assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
         check_refused(answers[-1])
