@@ -205,7 +205,8 @@ class House:
         async with asyncio.timeout(_SECONDS), self.client() as client:
             while True:
                 task = (await client.get(f"/tasks/{task_id}")).json()
-                if task["status"] not in ("running", "paused"):
+                # Its events are read first: those of an end meanwhile are on another page.
+                if task["status"] not in ("running", "paused") and task["next_after"] is None:
                     return dict(task)
                 await asyncio.sleep(0.05)
 

@@ -156,7 +156,8 @@ async def finished(folder: Folder, swarm: str, number: int) -> dict[str, Any]:
             answer = await client.get(f"/tasks/{swarm}-{number}")
             assert answer.status_code == 200, answer.text
             task: dict[str, Any] = answer.json()
-            if task["status"] not in ("running", "queued"):
+            # Its events are read first: those of an end meanwhile are on another page.
+            if task["status"] not in ("running", "queued") and task["next_after"] is None:
                 return task
             await asyncio.sleep(0.1)
 
