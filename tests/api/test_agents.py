@@ -154,6 +154,22 @@ def test_a_factory_that_does_not_work_names_the_agent(wrong: Any, text: str) -> 
         _template(factory=wrong).instantiate({})
 
 
+def test_a_fault_inside_a_factory_is_no_fault_of_the_parameters(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(**given: Any) -> Any:
+        return len(5)  # type: ignore[arg-type]
+
+    with pytest.raises(ConfigError) as raised:
+        _template(factory=broken).instantiate({})
+    [record] = [record for record in caplog.records if record.name == "mail.api.agents"]
+    assert record.getMessage() == "factory of agent 'worker' failed"
+    assert record.exc_info is not None and record.exc_info[1] is raised.value.__cause__
+    reference = vars(record)["reference"]
+    told = f"factory of agent 'worker' failed: TypeError (see the log, reference {reference})"
+    assert str(raised.value) == told
+
+
 def test_references_inside_agent_params_are_resolved() -> None:
     params = {"system": "python::mail.examples.math_dummy.prompts:SYSPROMPT", "deep": ["url"]}
     assert _template(agent_params=params).agent_params["system"].startswith("You are the math")

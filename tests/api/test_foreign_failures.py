@@ -63,6 +63,12 @@ async def test_an_action_cannot_end_the_program(kind: int) -> None:
     assert "it tried to exit the program (SystemExit: 3)" in outcome.body
 
 
+async def test_of_what_it_exits_with_the_agent_sees_no_password() -> None:
+    error = SystemExit("no way into postgresql://app:hunter2-hunter2@db/x")
+    outcome = await _run(_raising(error)[1])
+    assert "(SystemExit: no way into postgresql://[redacted]@db/x)" in outcome.body
+
+
 async def test_neither_can_an_override() -> None:
     async def leave(made: Any) -> str:
         sys.exit("bye")
@@ -86,7 +92,8 @@ async def test_neither_can_an_agent() -> None:
     swarm = template.instantiate({}, print_llm_streams=False)
     answer, _ = await swarm.post_message("leave")
     assert answer["message"]["subject"] == "::task_error::"
-    assert "it tried to exit the program (SystemExit: 4)" in answer["message"]["body"]
+    told = "agent 'boss' failed: it tried to exit the program: SystemExit (see the log, reference "
+    assert told in answer["message"]["body"]
     answer, _ = await swarm.post_message("stay")
     assert answer["message"]["subject"] == "::task_complete::"
     await swarm.shutdown()

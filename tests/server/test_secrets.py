@@ -4,7 +4,8 @@ import io
 import json
 import logging
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from mail.auth.builtin import hash_token
 from mail.core.agents import AgentOutput
 from mail.db.base import TokenRow
 from mail.db.urls import open_store
-from mail.errors import AgentError, ConfigError, ToolError
+from mail.errors import AgentError, ConfigError, MAILError, ProtocolError, ToolError
 from mail.logs.setup import ContextFilter, JSONFormatter
 from mail.server.app import create_app
 from tests.server.kit import CALLERS, TOKENS, bearer, call, config, frames, serving
@@ -29,7 +30,7 @@ TEXT = (
 )
 
 
-def _boom(error: type[Exception]) -> Any:
+def _boom(error: type[BaseException]) -> Any:
     def act(args: dict[str, Any]) -> str:
         raise error(TEXT)
 
@@ -39,6 +40,7 @@ def _boom(error: type[Exception]) -> Any:
 ACTIONS = [
     MAILAction("raise_foreign", "Fail.", {}, _boom(ConnectionError)),
     MAILAction("raise_told", "Fail.", {}, _boom(ToolError)),
+    MAILAction("raise_exit", "Fail.", {}, _boom(SystemExit)),
 ]
 
 
@@ -52,13 +54,16 @@ async def boss(messages: list[dict[str, Any]], tool_choice: Any) -> AgentOutput:
         raise AgentError(f"the stock is closed: {TEXT}")
     if "foreign" in body and "act" not in body:
         raise ConnectionError(TEXT)
-    return None, [call("raise_told" if "told" in body else "raise_foreign")]
+    if "exit" in body and "act" not in body:
+        raise SystemExit(TEXT)
+    kind = next(kind for kind in ("told", "exit", "foreign") if kind in body)
+    return None, [call(f"raise_{kind}")]
 
 
-def template() -> MAILSwarmTemplate:
+def template(factory: Callable[..., Any] = lambda **given: boss) -> MAILSwarmTemplate:
     agent = MAILAgentTemplate(
         name="boss",
-        factory=lambda **given: boss,
+        factory=factory,
         comm_targets=[],
         actions=ACTIONS,
         agent_params={},
@@ -73,12 +78,18 @@ async def client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[httpx.AsyncClient]:
     monkeypatch.setenv("MY_SERVICE_PASSWORD", SECRETS[2])
+    async with _serving(tmp_path, template()) as served:
+        yield served
+
+
+@asynccontextmanager
+async def _serving(tmp_path: Path, template: MAILSwarmTemplate) -> AsyncIterator[httpx.AsyncClient]:
     store = open_store(f"sqlite:///{tmp_path / 'mail.db'}")
     await store.open()
     for who, (role, name) in CALLERS.items():
         row = TokenRow(hash_token(TOKENS[who]), role=role, id=name, created_at="2026-01-01")
         await store.put_token(row)
-    async with serving(create_app(config(), template=template(), store=store)) as served:
+    async with serving(create_app(config(), template=template, store=store)) as served:
         yield served
     assert clean(_stored(tmp_path))
 
@@ -112,20 +123,31 @@ async def everything(client: httpx.AsyncClient, task_id: str) -> str:
     return "".join([(await client.get(path, headers=bearer("alice"))).text for path in paths])
 
 
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("foreign", "ConnectionError"),
+        ("exit", "it tried to exit the program: SystemExit"),
+    ],
+)
 async def test_a_foreign_exception_of_an_agent_is_its_class_and_a_line_of_the_log(
-    client: httpx.AsyncClient, log: io.StringIO
+    client: httpx.AsyncClient, log: io.StringIO, body: str, reason: str
 ) -> None:
-    body = {"body": "foreign", "task_id": "t1"}
-    answer = await client.post("/message", json=body, headers=bearer("alice"))
+    asked = {"body": body, "task_id": "t1"}
+    answer = await client.post("/message", json=asked, headers=bearer("alice"))
     assert answer.status_code == 502
     told = re.fullmatch(
-        r"agent 'boss' failed: ConnectionError \(see the log, reference ([0-9a-f]{8})\)",
+        rf"agent 'boss' failed: {reason} \(see the log, reference ([0-9a-f]{{8}})\)",
         answer.json()["detail"],
     )
     assert told is not None, answer.text
     assert clean(await everything(client, "t1"))
+    _check_line(log, told[1])
+
+
+def _check_line(log: io.StringIO, reference: str) -> None:
     records = [json.loads(line) for line in log.getvalue().splitlines()]
-    [line] = [r for r in records if r.get("reference") == told[1]]
+    [line] = [r for r in records if r.get("reference") == reference]
     assert "Traceback" in line["exception"] and "cannot connect to postgresql" in line["exception"]
     assert clean(log.getvalue())
 
@@ -153,6 +175,11 @@ async def test_an_agents_own_error_keeps_its_words_but_no_secret(client: httpx.A
     [
         ("act foreign", "ERROR: failed to execute action tool: cannot connect to postgresql://"),
         ("act told", "ERROR: cannot connect to postgresql://"),
+        (
+            "act exit",
+            "ERROR: failed to execute action tool: it tried to exit the program (SystemExit: "
+            "cannot connect to postgresql://",
+        ),
     ],
 )
 async def test_an_actions_failure_helps_the_model_without_the_secrets(
@@ -162,8 +189,53 @@ async def test_an_actions_failure_helps_the_model_without_the_secrets(
     answer = await client.post("/message", json=body, headers=bearer("alice"))
     assert answer.status_code == 200, answer.text
     assert answer.json()["response"].startswith(told)
-    assert ("see the log, reference" in answer.text) == ("foreign" in asked)
+    assert ("see the log, reference" in answer.text) == ("told" not in asked)
     assert clean(answer.text) and clean(await everything(client, "t1"))
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (SystemExit(TEXT), "factory of agent 'boss' tried to exit the program: SystemExit"),
+        (TypeError(TEXT), "factory of agent 'boss' failed: TypeError"),
+        (ConfigError(TEXT), "agent 'boss': cannot connect to postgresql://"),
+        (ProtocolError("wrong", [{"field": "url", "problem": TEXT}]), "wrong"),
+    ],
+)
+async def test_what_a_factory_raises_for_a_new_caller_is_told_without_its_secrets(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    log: io.StringIO,
+    error: BaseException,
+    told: str,
+) -> None:
+    broken = False
+
+    def factory(**given: Any) -> Any:
+        if broken:
+            raise error
+        return boss
+
+    monkeypatch.setenv("MY_SERVICE_PASSWORD", SECRETS[2])
+    async with _serving(tmp_path, template(factory)) as client:
+        broken = True
+        for path, asked in (
+            ("/message", {"body": "act told"}),
+            ("/message", {"body": "act told", "stream": True}),
+            ("/v1/responses", {"model": "leaky", "input": "act told"}),
+            ("/v1/responses", {"model": "leaky", "input": "act told", "stream": True}),
+        ):
+            answer = await client.post(path, json=asked, headers=bearer("bob"))
+            assert answer.status_code == 400, answer.text
+            detail = answer.json()["detail"]
+            assert detail.startswith(told) and clean(answer.text)
+            found = re.search(r" \(see the log, reference (\w+)\)$", detail)
+            assert (found is None) == isinstance(error, MAILError), answer.text
+            if found is not None:
+                _check_line(log, found[1])
+        broken = False
+        answer = await client.post("/message", json={"body": "act told"}, headers=bearer("bob"))
+        assert answer.status_code == 200, answer.text
 
 
 def test_what_a_definitions_module_raises_is_told_without_its_secrets(

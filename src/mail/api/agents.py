@@ -19,8 +19,9 @@ from mail.api.references import (
 from mail.api.validation import check_agent_fields, check_mapping, check_reach
 from mail.core.agents import AgentCore, AgentFunction, AgentOutput, ToolChoice
 from mail.core.suggest import did_you_mean, hinted
-from mail.errors import ConfigError
+from mail.errors import ConfigError, MAILError
 from mail.factories.checks import of_agent
+from mail.redaction import new_reference, redact_foreign, told_as
 from mail.swarms_json.references import TRUSTED, ReferencePolicy
 from mail.swarms_json.types import SwarmsJSONAgent
 from mail.swarms_json.utils import build_agent_from_swarms_json
@@ -401,6 +402,17 @@ def _pick_actions(
 _UNKNOWN: Final = re.compile(r"got an unexpected keyword argument '(\w+)'")
 _MISSING: Final = re.compile(r"missing .*argument.*'(\w+)'$")
 _FUNCTION: Final = re.compile(r"^[\w.<>]+\(\) ")
+_SIGNATURE: Final = re.compile(
+    r"(?:[\w.<>]+\(\) )?(?:"
+    r"got an unexpected keyword argument '\w+'(?:\. Did you mean '\w+'\?)?|"
+    r"got multiple values for (?:keyword )?argument '\w+'|"
+    r"got some positional-only arguments passed as keyword arguments: '\w+(?:, \w+)*'|"
+    r"missing \d+ required [a-z-]+ arguments?: '\w+'(?:,? (?:and )?'\w+')*|"
+    r"takes(?:[ (]+(?:\d+|no|at|least|most|exactly|from|to|or|but|and|was|were|given|"
+    r"positional|keyword|keyword-only|arguments?)\)?)+)|"
+    r"'\w+' is an invalid keyword argument for [\w.]+\(\)"
+)
+"""What Python says of a call that does not fit a signature; it shows names and no values."""
 _OWN_PACKAGE: Final = __name__.partition(".")[0]
 
 
@@ -413,16 +425,33 @@ def call_factory(agent: str, factory: Callable[..., Any], params: Mapping[str, A
         params: Its keyword arguments.
 
     Raises:
-        ConfigError: the factory does not take these parameters, or refuses a value of one.
+        ConfigError: the factory does not take these parameters, or refuses a value of one. What
+            else a factory says is told without what looks like a secret (a `MAILError`), or as a
+            class and a reference to the log (`TypeError`, `SystemExit`).
     """
     try:
         with of_agent(agent):
             return factory(**params)
+    except MAILError as error:
+        said = [str(error), *map(str, getattr(error, "problems", ()))]
+        told = [redact_foreign(text) for text in said]
+        if told == said:
+            raise
+        raise ConfigError(told[0]) from error
     except TypeError as error:
-        raise ConfigError(_told(agent, factory, params, str(error))) from error
+        if _SIGNATURE.fullmatch(str(error)):
+            raise ConfigError(_told(agent, factory, params, str(error))) from error
+        raise ConfigError(_logged(agent, "failed", error)) from error
     except SystemExit as error:
-        text = f"factory of agent '{agent}' tried to exit the program (SystemExit: {error.code})"
-        raise ConfigError(text) from error
+        raise ConfigError(_logged(agent, "tried to exit the program", error)) from error
+
+
+def _logged(agent: str, did: str, error: BaseException) -> str:
+    """Log what a factory raised, and return what is told of it."""
+    reference = new_reference()
+    text = "factory of agent '%s' %s"
+    logger.error(text, agent, did, exc_info=error, extra={"reference": reference})
+    return f"factory of agent '{agent}' {did}: {told_as(error, reference)}"
 
 
 def check_factory(agent: str, factory: Callable[..., Any], params: Mapping[str, Any]) -> None:

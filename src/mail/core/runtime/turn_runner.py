@@ -576,8 +576,8 @@ class TurnRunner:
                 raise
             raise AgentError(f"agent '{turn.agent}' cancelled itself") from None
         except SystemExit as error:  # one agent does not end the program of all others
-            problem = f"it tried to exit the program (SystemExit: {error.code})"
-            raise MAILError(problem) from error
+            problem = f"it tried to exit the program: {_logged(turn, error)}"
+            raise AgentError(problem) from error
         except StoreError as error:  # not the engine's own
             raise AgentError(f"agent '{turn.agent}' failed: {error}") from error
         settings = self.context.settings
@@ -655,10 +655,15 @@ def _reason(turn: Turn, error: Exception) -> str:
     """Say why an agent failed: in our own words, or by the class of a foreign exception."""
     if isinstance(error, AgentError):
         return str(error)
+    told = _logged(turn, error)
+    return str(error) if isinstance(error, MAILError) and str(error) else told
+
+
+def _logged(turn: Turn, error: BaseException) -> str:
+    """Log what an agent function raised, and return what is told of a foreign exception."""
     reference = new_reference()
-    logger.exception("agent '%s' failed", turn.agent, extra={"reference": reference})
-    if isinstance(error, MAILError) and str(error):
-        return str(error)
+    extra = {"reference": reference}
+    logger.error("agent '%s' failed", turn.agent, exc_info=error, extra=extra)
     return told_as(error, reference)
 
 
