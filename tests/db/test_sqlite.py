@@ -434,6 +434,11 @@ class TestPlans:
         ),
         "sqlite_autoindex_idempotency": lambda store, owner: store.find_key(owner, "k"),
         "idempotency_by_age": lambda store, owner: store.drop_keys("2026", 5),
+        "desk_pages_by_age": lambda store, owner: store.aged_between("keys", "", "2025", "2026"),
+        "inbox_by_age": lambda store, owner: store.aged_between("inbox", "", "2025", "2026"),
+        "desk_letters_by_age": lambda store, owner: store.aged_between(
+            "letters", "example", "2025", "2026"
+        ),
         "task_events_by_task": lambda store, owner: store.events(owner, "t1", 7, 5),
     }
 

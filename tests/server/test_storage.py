@@ -301,6 +301,7 @@ class TestDeletion:
 
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+NO_CLOCK = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Wall:
@@ -372,10 +373,10 @@ async def tasks_left(store: Any) -> set[str]:
 class TestAge:
     async def test_only_old_ended_tasks_go(self, store: MemoryStore) -> None:
         wall = Wall()
-        await put_tasks(store, wall, {"new": 29, "old": 31, "paused": 99, "busy": 99})
+        await put_tasks(store, wall, {"now": 0, "new": 29, "old": 31, "paused": 99, "busy": 99})
         sweeps = retention(store, wall, is_busy=lambda owner, task_id: task_id == "busy")
         await sweeps.sweep(FIRST_STEP)
-        assert await tasks_left(store) == {"new", "paused", "busy"}
+        assert await tasks_left(store) == {"now", "new", "paused", "busy"}
 
     async def test_receipts_of_peers_mail_go_after_a_week(self, store: MemoryStore) -> None:
         wall = Wall()
@@ -404,23 +405,24 @@ class TestAge:
 
     async def test_letters_go_that_all_have_seen(self, store: MemoryStore) -> None:
         wall = Wall()
-        ages = {"new": 29, "unread": 99, **{f"old{number}": 31 for number in range(450)}}
+        old = {f"old{number}": 31 for number in range(450)}
+        ages = {"now": 0, "new": 29, "unread": 99, **old}
         await put_letters(store, wall, ages, unread={"unread"})
         await retention(store, wall, None, letter_days=30.0).sweep(FIRST_STEP)
-        assert await letters_left(store) == {"new", "unread"}
+        assert await letters_left(store) == {"now", "new", "unread"}
 
     async def test_many_unread_letters_do_not_hide_those_behind_them(
         self, store: MemoryStore
     ) -> None:
         wall = Wall()
         unread = {f"unread{number}": 99 for number in range(450)}
-        await put_letters(store, wall, {**unread, "old": 31}, unread=set(unread))
+        await put_letters(store, wall, {**unread, "now": 0, "old": 31}, unread=set(unread))
         await retention(store, wall, None, letter_days=30.0).sweep(FIRST_STEP)
-        assert await letters_left(store) == set(unread)
+        assert await letters_left(store) == {"now", *unread}
 
     async def test_pages_of_letters_go_with_the_keys(self, store: MemoryStore) -> None:
         wall = Wall()
-        for hours in (167, *range(169, 1200)):
+        for hours in (0, 167, *range(169, 1200)):
             page = PageRow(f"r{hours}", (), (wall.now - timedelta(hours=hours)).isoformat())
             await store.show_letters("test-swarm", f"bob{hours % 2}", (), page.created_at, page)
         await retention(store, wall, None).sweep(FIRST_STEP)
@@ -428,7 +430,7 @@ class TestAge:
             await store.find_page("test-swarm", f"bob{each % 2}", f"r{each}")
             for each in range(1200)
         ]
-        assert [page.request_id for page in found if page] == ["r167"]
+        assert [page.request_id for page in found if page] == ["r0", "r167"]
 
     async def test_a_clock_that_jumps_ahead_deletes_little(
         self, store: MemoryStore, caplog: pytest.LogCaptureFixture
@@ -458,13 +460,76 @@ class TestAge:
         await put_keys(store, wall, 168)
         sweeps = retention(store, wall)
         await sweeps.sweep(FIRST_STEP)
-        wall.now = datetime(1970, 1, 1, tzinfo=UTC)  # a machine that starts without a network
+        wall.now = NO_CLOCK  # a machine that starts without a network
         await sweeps.sweep(FIRST_STEP)
         wall.now = START + timedelta(hours=10)
         for _ in range(6):
             await sweeps.sweep(HOURLY_STEP)
         assert await store.sweep_moment("keys") == wall.now.isoformat()
         assert await keys_left(store, 168) == 159
+
+    @pytest.mark.parametrize("filled", [False, True])
+    async def test_a_clock_that_is_years_behind_at_first_holds_nothing_up(
+        self, store: MemoryStore, filled: bool
+    ) -> None:
+        wall = Wall()
+        if filled:
+            await put_keys(store, wall, 504)
+        wall.now = NO_CLOCK
+        sweeps = retention(store, wall)
+        await store.put_key(ALICE, IdempotencyRow("early", "f", wall.now.isoformat()))
+        await sweeps.sweep(FIRST_STEP)
+        wall.now = START
+        if not filled:
+            await put_keys(store, wall, 504)
+        for hour in range(700):
+            wall.now = START + timedelta(hours=hour)
+            await sweeps.sweep(HOURLY_STEP)
+        assert await keys_left(store, 504) == 0
+        assert await store.find_key(ALICE, "early") is None
+        assert await store.sweep_moment("keys") == wall.now.isoformat()
+
+    async def test_a_stored_time_that_is_years_behind_catches_up(self, store: MemoryStore) -> None:
+        wall = Wall()
+        await put_keys(store, wall, 168)
+        await put_tasks(store, wall, {"t0": 0, "t1": 1, "t2": 2})
+        await put_letters(store, wall, {"now": 0, "unread": 9, "old": 4}, unread={"unread"})
+        for name in ("keys", "inbox", "tasks:test-swarm", "letters:test-swarm"):
+            await store.put_sweep_moment(name, NO_CLOCK.isoformat())
+        sweeps = retention(store, wall, 3.0, letter_days=3.0)
+        await sweeps.sweep(FIRST_STEP)
+        assert (await keys_left(store, 168), len(await tasks_left(store))) == (168, 3)
+        assert await letters_left(store) == {"now", "unread", "old"}
+        for hour in range(200):
+            wall.now = START + timedelta(hours=hour)
+            await sweeps.sweep(HOURLY_STEP)
+        assert (await keys_left(store, 168), await tasks_left(store)) == (0, set())
+        assert await letters_left(store) == {"unread"}
+
+    async def test_what_is_fresh_stays_if_the_clock_is_ahead_from_the_start(
+        self, store: MemoryStore
+    ) -> None:
+        wall = Wall()
+        await put_keys(store, wall, 168)
+        await put_tasks(store, wall, {f"t{days}": days for days in range(30)})
+        await put_letters(store, wall, {f"l{days}": days for days in range(30)})
+        wall.now = START + timedelta(days=3650)
+        await retention(store, wall, letter_days=30.0).sweep(FIRST_STEP)
+        assert (await keys_left(store, 168), len(await tasks_left(store))) == (168, 30)
+        assert len(await letters_left(store)) == 30
+
+    async def test_a_new_database_does_not_believe_the_clock(self, store: MemoryStore) -> None:
+        wall = Wall()
+        wall.now = START + timedelta(days=3650)
+        sweeps = retention(store, wall)
+        await sweeps.sweep(FIRST_STEP)
+        assert await store.sweep_moment("keys") is None
+        wall.now = START
+        await put_keys(store, wall, 168)
+        await sweeps.sweep(HOURLY_STEP)
+        wall.now = START + timedelta(days=3650)
+        await sweeps.sweep(HOURLY_STEP)
+        assert await keys_left(store, 168) == 167
 
     async def test_a_clock_that_goes_right_is_followed(self, store: MemoryStore) -> None:
         wall = Wall()

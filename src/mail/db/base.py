@@ -31,6 +31,7 @@ from mail.db.webhooks import WebhookRecords, WebhookRow
 
 __all__ = [
     "NEWEST_EVENTS",
+    "AgedKind",
     "AsideRow",
     "CallRow",
     "Delivery",
@@ -557,6 +558,10 @@ class TaskRecords(Protocol):
         """Return the final message of a task's last finished run as JSON, or None."""
 
 
+AgedKind = Literal["files", "inbox", "keys", "letters", "tasks"]
+"""What goes by age: ``keys`` are idempotency keys and pages of letters, ``tasks`` ended ones."""
+
+
 class SweepRecords(Protocol):
     """What the owners' records take, and how records go.
 
@@ -589,6 +594,18 @@ class SweepRecords(Protocol):
         Args:
             before: RFC 3339 text in UTC.
             limit: At most so many, the oldest first.
+        """
+
+    async def aged_between(
+        self, kind: AgedKind, swarm: str, since: str, until: str
+    ) -> tuple[str, str] | None:
+        """Return the earliest and the latest time of some records that go by age, or None.
+
+        Args:
+            kind: Which records. Their time is when they were made, of tasks the last change.
+            swarm: Whose they are; keys and the inbox are those of all swarms.
+            since: Only those of this time or later, RFC 3339 text in UTC; files that expire then.
+            until: Only those of this time or earlier.
         """
 
     async def sweep_moment(self, name: str) -> str | None:

@@ -482,6 +482,18 @@ class MemoryDesk:
             del self._desks[swarm].pages[name][request_id]
         return len(old)
 
+    def _page_times(self) -> Iterator[str]:
+        for desk in self._desks.values():
+            for pages in desk.pages.values():
+                yield from (page.created_at for page in pages.values())
+
+    def _letter_times(self, swarm: str) -> Iterator[str]:
+        yield from (letter.row.created_at for letter in self._desk(swarm).letters.values())
+
+    def _file_times(self, swarm: str, since: str) -> Iterator[str]:
+        files = self._desk(swarm).files.values()
+        yield from (row.created_at for row in files if row.expires_at >= since)
+
     async def database_id(self) -> str:
         """See `mail.db.files.FileRecords.database_id`: all that forget are one."""
         return "memory"

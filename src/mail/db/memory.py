@@ -5,10 +5,10 @@ save fails as it would in a database. Each owner keeps at most ``keep_finished``
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import accumulate, islice, takewhile
+from itertools import accumulate, chain, islice, takewhile
 from typing import ClassVar, Final
 
 from mail.core.events import TaskEvent
@@ -16,6 +16,7 @@ from mail.core.tasks import TaskState
 from mail.db.approvals import MemoryApprovals
 from mail.db.base import (
     NEWEST_EVENTS,
+    AgedKind,
     AsideRow,
     CallRow,
     Delivery,
@@ -522,6 +523,30 @@ class MemoryStore(MemoryApprovals, MemoryDesk, MemoryPreferences, MemoryWebhooks
             if owner.swarm == swarm and task.row.state not in _OPEN and task.ended_at < before
         ]
         return found[:limit]
+
+    async def aged_between(
+        self, kind: AgedKind, swarm: str, since: str, until: str
+    ) -> tuple[str, str] | None:
+        """See `mail.db.base.Store.aged_between`."""
+        times: Iterable[str]
+        if kind == "keys":
+            keys = (r.created_at for each in self._shelves.values() for r in each.keys.values())
+            times = chain(keys, self._page_times())
+        elif kind == "inbox":
+            times = (row.created_at for row in self._inbox.values())
+        elif kind == "letters":
+            times = self._letter_times(swarm)
+        elif kind == "files":
+            times, since = self._file_times(swarm, since), ""
+        else:
+            times = (
+                task.ended_at
+                for owner, shelf in self._shelves.items()
+                for task in shelf.tasks.values()
+                if owner.swarm == swarm and task.row.state not in _OPEN
+            )
+        found = [at for at in times if since <= at <= until]
+        return (min(found), max(found)) if found else None
 
     async def sweep_moment(self, name: str) -> str | None:
         """See `mail.db.base.Store.sweep_moment`."""

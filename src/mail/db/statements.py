@@ -16,6 +16,7 @@ from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
 from mail.db.base import (
     NEWEST_EVENTS,
+    AgedKind,
     AsideRow,
     CallRow,
     Delivery,
@@ -99,6 +100,15 @@ def _text(row: Row) -> str:
     return str(row[0])
 
 
+def _ends(rows: Iterable[Row]) -> tuple[str, str] | None:
+    times = [
+        at.astimezone(UTC).isoformat() if isinstance(at, datetime) else str(at)
+        for (at,) in rows
+        if at is not None
+    ]
+    return (min(times), max(times)) if times else None
+
+
 class Step(NamedTuple):
     """A statement of a transaction.
 
@@ -131,7 +141,7 @@ class Dialect(ABC):
         _AMONG: The condition that ``hash`` is one of the list in ``$5``.
         _SOME: The condition that a row is among those that a query in ``{}`` selects by `_ROW`.
         _ROW: What tells the rows of a table apart.
-        _BEFORE: The condition that a task was last changed before the time in ``$2``.
+        _TIME: The time in the parameter ``{}``, to compare with ``updated_at`` of tasks.
     """
 
     _TASK_KEY: ClassVar[str]
@@ -146,7 +156,7 @@ class Dialect(ABC):
     _AMONG: ClassVar[str]
     _SOME: ClassVar[str]
     _ROW: ClassVar[str]
-    _BEFORE: ClassVar[str]
+    _TIME: ClassVar[str]
 
     @abstractmethod
     def _packer(self) -> Executor:
@@ -471,11 +481,45 @@ class _SweepRecords(Dialect):
     async def ended_tasks(self, swarm: str, before: str, limit: int) -> list[tuple[Owner, str]]:
         text = f"""
             SELECT {OWNER_COLUMNS}, task_id FROM tasks
-            WHERE swarm_name = $1 AND {self._BEFORE} AND NOT ({self._RUNNING})
-                AND state <> 'paused'
+            WHERE swarm_name = $1 AND updated_at < {self._TIME.format("$2")}
+                AND {self._ended}
             ORDER BY {self._TASK_KEY} LIMIT $3"""
         make = _each(lambda row: (Owner(*row[:3]), str(row[3])))
         return await self._fetch(make, text, swarm, before, limit)
+
+    async def aged_between(
+        self, kind: AgedKind, swarm: str, since: str, until: str
+    ) -> tuple[str, str] | None:
+        within = "created_at >= $1 AND created_at <= $2"
+        ours = "swarm_name = $3"
+        tables: dict[AgedKind, tuple[tuple[str, str, str], ...]] = {
+            "keys": (("idempotency", "created_at", within), ("desk_pages", "created_at", within)),
+            "inbox": (("inbox", "created_at", within),),
+            "letters": (("desk_letters", "created_at", f"{ours} AND {within}"),),
+            "files": (
+                ("desk_files", "created_at", f"{ours} AND expires_at >= $1 AND created_at <= $2"),
+            ),
+            "tasks": (
+                (
+                    "tasks",
+                    "updated_at",
+                    f"{ours} AND updated_at >= {self._TIME.format('$1')} "
+                    f"AND updated_at <= {self._TIME.format('$2')} AND {self._ended}",
+                ),
+            ),
+        }
+        # One query for each end: a database then goes to it by an index, without what is between.
+        text = " UNION ALL ".join(
+            f"SELECT {end}({column}) FROM {table} WHERE {which}"
+            for table, column, which in tables[kind]
+            for end in ("min", "max")
+        )
+        values = (since, until) if kind in ("keys", "inbox") else (since, until, swarm)
+        return await self._fetch(_ends, text, *values)
+
+    @property
+    def _ended(self) -> str:
+        return f"NOT ({self._RUNNING}) AND state <> 'paused'"
 
     async def sweep_moment(self, name: str) -> str | None:
         text = "SELECT moment FROM sweeps WHERE name = $1"

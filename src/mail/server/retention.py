@@ -4,6 +4,11 @@ A sweep goes by a time of its own, kept in the store, that follows the clock by 
 `HOURLY_STEP` an hour, ahead or back. So a clock that jumps ahead by years makes records go at
 twice their age's pace, not all at once, and one that is set right again changes nothing more,
 whether it was years ahead or behind.
+
+Where that time is unknown or far behind, the records tell more than the clock. The first sweep
+starts at the newest record that is not after the clock, so what is fresh stays even if the clock is
+wrong from the start. A time that lags goes on at the first record that is still to grow old:
+nothing becomes too old in between.
 """
 
 import asyncio
@@ -14,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from mail.core.interswarm import INBOX_AGE
-from mail.db.base import Owner, Store
+from mail.db.base import AgedKind, Owner, Store
 from mail.db.desk import LetterPlace
 from mail.errors import MAILError, StoreConflict
 from mail.services.files import DeskFiles
@@ -27,6 +32,7 @@ HOURLY_STEP: Final = timedelta(hours=2)
 """By how much it changes at most with every hour that a server runs."""
 
 _EVERY_SECONDS: Final = 3600.0
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
 _LAG_TO_TELL: Final = timedelta(days=1)
 _KEYS_AT_ONCE: Final = 500
 _RECEIPTS_AT_ONCE: Final = 500
@@ -87,15 +93,15 @@ class Retention:
                 _log.warning("old records could not be deleted: %s", error)
 
     async def _sweep_keys(self, step: timedelta) -> None:
-        moment = await self._advance("keys", step)
-        before = (moment - timedelta(hours=self.key_hours)).isoformat()
+        age = timedelta(hours=self.key_hours)
+        before = (await self._advance("keys", "", age, step) - age).isoformat()
         while await self.store.drop_keys(before, _KEYS_AT_ONCE) == _KEYS_AT_ONCE:
             pass
         while await self.store.drop_pages(before, _PAGES_AT_ONCE) == _PAGES_AT_ONCE:
             pass
 
     async def _sweep_inbox(self, step: timedelta) -> None:
-        before = (await self._advance("inbox", step) - INBOX_AGE).isoformat()
+        before = (await self._advance("inbox", "", INBOX_AGE, step) - INBOX_AGE).isoformat()
         while await self.store.drop_inbox(before, _RECEIPTS_AT_ONCE) == _RECEIPTS_AT_ONCE:
             pass
 
@@ -108,8 +114,8 @@ class Retention:
         if self.letter_days is None:
             return
         swarm = self.swarm()
-        moment = await self._advance(f"letters:{swarm}", step)
-        before = (moment - timedelta(days=self.letter_days)).isoformat()
+        age = timedelta(days=self.letter_days)
+        before = (await self._advance("letters", swarm, age, step) - age).isoformat()
         removed, place = 0, LetterPlace()
         while True:
             seen = await self.store.drop_letters(swarm, before, _LETTERS_AT_ONCE, place)
@@ -123,7 +129,7 @@ class Retention:
     async def _sweep_files(self, step: timedelta) -> None:
         if self.files is None:
             return
-        moment = await self._advance(f"files:{self.swarm()}", step)
+        moment = await self._advance("files", self.swarm(), timedelta(), step)
         removed = await self.files().sweep(moment.isoformat(timespec="microseconds"))
         if removed:
             _log.info("expired files deleted", extra={"files": removed})
@@ -132,8 +138,8 @@ class Retention:
         if self.task_days is None:
             return
         swarm = self.swarm()
-        moment = await self._advance(f"tasks:{swarm}", step)
-        before = (moment - timedelta(days=self.task_days)).isoformat()
+        age = timedelta(days=self.task_days)
+        before = (await self._advance("tasks", swarm, age, step) - age).isoformat()
         deleted = 0
         while True:
             found = await self.store.ended_tasks(swarm, before, _TASKS_AT_ONCE)
@@ -157,10 +163,29 @@ class Retention:
         while await self.store.purge():
             pass
 
-    async def _advance(self, name: str, step: timedelta) -> datetime:
-        """Let the time of a sweep follow the clock by one step, and return it."""
-        now, last = self.now(), await self.store.sweep_moment(name)
+    async def _advance(
+        self, kind: AgedKind, swarm: str, age: timedelta, step: timedelta
+    ) -> datetime:
+        """Let the time of a sweep follow the clock by one step, and return it.
+
+        Args:
+            kind: What is swept.
+            swarm: Of which swarm; no text for all.
+            age: How old records of the kind become; 0 if they say it themselves.
+            step: By how much it may change.
+        """
+        now, name = self.now(), f"{kind}:{swarm}" if swarm else kind
+        last = await self.store.sweep_moment(name)
         known = now if last is None else datetime.fromisoformat(last)
+        if last is None or known + step < now:
+            since = (_NEVER if last is None else known - age).isoformat()
+            until = now.isoformat(timespec="microseconds")
+            times = await self.store.aged_between(kind, swarm, since, until)
+            if times is not None:
+                first, newest = (datetime.fromisoformat(at) for at in times)
+                known = newest if last is None else max(known, first)
+            elif last is None:
+                return now  # nothing can go, and the clock alone is not believed
         moment = max(known - step, min(now, known + step))
         if now - moment > _LAG_TO_TELL:
             _log.warning(

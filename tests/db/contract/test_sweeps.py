@@ -7,9 +7,11 @@ import pytest
 
 from mail.core.tasks import TaskState
 from mail.db.base import (
+    AgedKind,
     CallRow,
     HistoryRow,
     IdempotencyRow,
+    InboxRow,
     JournalRow,
     OutboxChange,
     OutboxRow,
@@ -17,6 +19,8 @@ from mail.db.base import (
     Store,
     StoredUse,
 )
+from mail.db.desk import DeskPost, LetterRow, PageRow
+from mail.db.files import FileRow
 from mail.errors import StoreConflict
 from tests.support.databases import Database
 
@@ -34,6 +38,7 @@ TABLES = (
     "outbox",
     "task_texts",
 )
+LONG_AGO = "0001-01-01T00:00:00+00:00"
 KEY = IdempotencyRow("k1", "f" * 64, "2026-01-01T10:00:00+00:00", "t1", 0, "m1", "{}")
 
 
@@ -237,6 +242,44 @@ class TestAge:
         assert await store.ended_tasks("example", later, 10) == ended
         assert await store.ended_tasks("example", later, 2) == ended[:2]
         assert await store.ended_tasks("example", earlier, 10) == []
+
+    async def test_the_ends_of_what_goes_by_age_are_found(self, store: Store, rows: Rows) -> None:
+        days = [f"2026-01-0{day}T10:00:00.000000+00:00" for day in range(1, 10)]
+        for day in days[1:4]:
+            key = IdempotencyRow(f"k{day}", "f", day)
+            await store.post(rows.post(once=key, inbox=InboxRow("beta", f"m{day}", "{}", day)))
+            letter = LetterRow(f"l{day}", "ann", ("bob",), "direct", "x", day)
+            await store.post_letters(DeskPost(swarm="example", letters=(letter,)))
+            file = FileRow(f"f{day}", "ann", "aa", 1, "n", "text/plain", day, days[6])
+            await store.add_file("example", file)
+        await store.show_letters("example", "bob", (), days[4], PageRow("r", (), days[4]))
+        last: dict[AgedKind, int] = {"keys": 4, "inbox": 3, "letters": 3, "files": 3}
+        for kind, end in last.items():
+            found = await store.aged_between(kind, "example", LONG_AGO, days[8])
+            assert found == (days[1], days[end]), kind
+            assert await store.aged_between(kind, "example", days[7], days[8]) is None
+            assert await store.aged_between(kind, "example", LONG_AGO, days[0]) is None
+            found = await store.aged_between(kind, "example", days[2], days[2])
+            assert found == (days[1 if kind == "files" else 2], days[2]), kind
+        for kind in ("letters", "files"):
+            assert await store.aged_between(kind, "other", LONG_AGO, days[8]) is None
+
+    async def test_the_ends_of_ended_tasks_are_those_of_their_last_changes(
+        self, store: Store, rows: Rows
+    ) -> None:
+        before = datetime.now(UTC)
+        later = (before + timedelta(hours=1)).isoformat()
+        for state in (TaskState.RUNNING, TaskState.PAUSED):
+            await store.post(rows.post(state, task=rows.task(state, state=state)))
+        assert await store.aged_between("tasks", "example", LONG_AGO, later) is None
+        for state in (TaskState.COMPLETED, TaskState.FAILED):
+            await store.post(rows.post(state, task=rows.task(state, state=state)))
+        found = await store.aged_between("tasks", "example", LONG_AGO, later)
+        assert found is not None
+        first, last = map(datetime.fromisoformat, found)
+        assert before <= first < last <= datetime.now(UTC)
+        assert await store.aged_between("tasks", "example", later, later) is None
+        assert await store.aged_between("tasks", "other", LONG_AGO, later) is None
 
     async def test_a_moment_is_kept_by_name(self, store: Store) -> None:
         assert await store.sweep_moment("keys") is None

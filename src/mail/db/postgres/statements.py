@@ -90,7 +90,7 @@ class PostgresStatements(
     _AMONG = "hash = ANY($5::text[])"
     _ROW = "ctid"
     _SOME = "ctid = ANY(ARRAY({}))"
-    _BEFORE = "updated_at < CAST($2::text AS TIMESTAMP WITH TIME ZONE)"
+    _TIME = "CAST({}::text AS TIMESTAMP WITH TIME ZONE)"
     _MATCHING = Matching(
         "lexemes @@ CAST({}::text AS tsquery)", "'", " & ", " | ", " & !", "strpos", "rowid + 0"
     )

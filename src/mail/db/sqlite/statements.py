@@ -79,7 +79,7 @@ class SQLiteStatements(
     _AMONG = "hash IN (SELECT value FROM json_each($5))"
     _ROW = "rowid"
     _SOME = "rowid IN ({})"
-    _BEFORE = "updated_at < $2"
+    _TIME = "{}"
     _MATCHING = Matching("desk_words MATCH {}", '"', " AND ", " OR ", " NOT ", "instr", "rowid")
     _ADD_LATE_EVENT = """
         INSERT INTO task_events (
