@@ -207,25 +207,30 @@ async def test_every_stream_gets_all_of_the_large_events_in_the_end() -> None:
     assert room.taken == 0
 
 
-async def test_open_calls_in_lists_have_room_until_they_are_sent() -> None:
+async def test_lists_of_tasks_neither_read_nor_hold_long_arguments_of_open_calls() -> None:
     store = await stored(event(10), state=TaskState.PAUSED)
     task = await store.load_task(OWNER, "t")
     assert task is not None
-    call = CallRow("clerk", "c", "{}", json.dumps({"id": "c", "arguments": "x" * MB}))
-    for name in ("t", "u"):
-        await store.post(Post(owner=OWNER, task=task._replace(task_id=name), calls=(call,)))
+    kept = json.dumps({"tool_name": "send"})
+    sizes = {"a": MB, "b": 10, **{f"c{number}": 4000 for number in range(9)}}
+    shown = {name: {"id": name, "arguments": "x" * size} for name, size in sizes.items()}
+    calls = [CallRow("clerk", name, kept, json.dumps(call)) for name, call in shown.items()]
+    await store.post(Post(owner=OWNER, task=task, calls=tuple(calls)))
     room = Room(MB)
-    lists = [reader(store, room).overviews() for _ in range(3)]
-    assert (await anext(lists[0])).breakpoints
-    assert room.taken > MB
-    waiting = asyncio.ensure_future(anext(lists[1]))
-    await asyncio.sleep(0.01)
-    assert not waiting.done()
-    assert [found.task_id async for found in lists[0]] == ["t"]
-    assert (await waiting).task_id == "u"
-    await lists[1].aclose()
-    assert [found.task_id async for found in lists[2]] == ["u", "t"]
+    overviews = reader(store, room).overviews()
+    long, short, *others = (await anext(overviews)).breakpoints
+    assert room.taken < 20 * KIB
+    assert (long["id"], long["name"], long["arguments"]) == ("a", "send", "")
+    assert long["arguments_left_out"] is True
+    assert short == shown["b"]
+    assert [len(call["arguments"]) for call in others] == [4000] * 4 + [0] * 5
+    await overviews.aclose()
     assert room.taken == 0
+    pages = EventPages(room)
+    whole = await reader(store, room).overview("t", pages)
+    assert whole is not None and whole.breakpoints == list(shown.values())
+    assert room.taken > MB
+    pages.leave()
 
 
 async def test_a_stream_of_events_to_come_reads_the_store_only_where_some_are_missing() -> None:

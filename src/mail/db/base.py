@@ -554,6 +554,19 @@ class TaskRecords(Protocol):
     async def calls(self, owner: Owner, task_id: str) -> list[CallRow]:
         """Return a task's breakpoint calls in the order in which they were made."""
 
+    async def open_calls(
+        self, owner: Owner, task_id: str, max_shown: int | None = None
+    ) -> list[CallRow]:
+        """Return the calls of a task that callers can answer, in the same order.
+
+        Those without an answer that callers see, but for those whose approval was given.
+
+        Args:
+            owner: Whose task it is.
+            task_id: The task.
+            max_shown: A longer ``shown``, in characters, is not read: the row has ``{}`` there.
+        """
+
     async def response(self, owner: Owner, task_id: str) -> str | None:
         """Return the final message of a task's last finished run as JSON, or None."""
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from itertools import accumulate, chain, islice, takewhile
 from typing import ClassVar, Final
 
+from mail.core.approvals import DECIDED
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
 from mail.db.approvals import MemoryApprovals
@@ -481,6 +482,21 @@ class MemoryStore(MemoryApprovals, MemoryDesk, MemoryPreferences, MemoryWebhooks
         """See `mail.db.base.Store.calls`."""
         task = self._task(owner, task_id)
         return list(task.calls.values()) if task else []
+
+    async def open_calls(
+        self, owner: Owner, task_id: str, max_shown: int | None = None
+    ) -> list[CallRow]:
+        """See `mail.db.base.Store.open_calls`."""
+        asked = await self.approvals(owner, task_id)
+        decided = {(each.agent, each.call_id) for each in asked if each.status in DECIDED}
+        rows = [
+            row
+            for row in await self.calls(owner, task_id)
+            if row.answer is None and row.shown and (row.agent, row.call_id) not in decided
+        ]
+        if max_shown is None:
+            return rows
+        return [row if len(row.shown) <= max_shown else row._replace(shown="{}") for row in rows]
 
     async def response(self, owner: Owner, task_id: str) -> str | None:
         """See `mail.db.base.Store.response`."""

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
+from mail.core.approvals import DECIDED
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
 from mail.db.base import (
@@ -389,10 +390,31 @@ class _TaskRecords(Dialect):
         make = _each(CallRow._make)
         return await self._fetch_whole(make, CALL_RECORDS, text, *owner, task_id)
 
+    async def open_calls(
+        self, owner: Owner, task_id: str, max_shown: int | None = None
+    ) -> list[CallRow]:
+        which = f"""
+            WHERE task = {self._the_task} AND answer IS NULL AND shown <> '' AND NOT EXISTS (
+                SELECT 1 FROM approvals AS asked WHERE asked.task = calls.task
+                    AND asked.agent = calls.agent AND asked.call_id = calls.call_id
+                    AND asked.status IN ({_DECIDED}))
+            ORDER BY id"""
+        make = _each(CallRow._make)
+        if max_shown is None:
+            text = f"SELECT {CALL_COLUMNS} FROM calls {which}"
+            return await self._fetch_whole(make, CALL_RECORDS, text, *owner, task_id)
+        # What begins with a space has its large texts elsewhere.
+        shown = "CASE WHEN length(shown) <= $5 AND shown NOT LIKE ' %' THEN shown ELSE '{}' END"
+        text = f"SELECT agent, call_id, call, {shown}, NULL, control FROM calls {which}"
+        return await self._fetch(make, text, *owner, task_id, max_shown)
+
     async def response(self, owner: Owner, task_id: str) -> str | None:
         text = f"SELECT {self._RESPONSE} FROM task_responses WHERE task = {self._the_task}"
         return await self._fetch_whole(_first(_text), ONE_RECORD, text, *owner, task_id)
 
+
+_DECIDED: Final = ", ".join(f"'{status}'" for status in DECIDED)
+"""The statuses of an approval that was given, as a list of SQL."""
 
 _BURIED: Final = "swarm_name = '' AND caller_role = 'deleted'"
 """Of deleted tasks whose records are still there; see `Owner.of_deleted`."""

@@ -131,6 +131,11 @@ def _require_all(schema: dict[str, Any]) -> None:
     schema["required"] = list(schema["properties"])
 
 
+def _require_all_of_a_call(schema: dict[str, Any]) -> None:
+    _require_all(schema)
+    schema["required"].remove("arguments_left_out")
+
+
 _CLOSED: Final = ConfigDict(extra="forbid")
 _COMPLETE: Final = ConfigDict(extra="forbid", json_schema_extra=_require_all)
 _JSON: Final[Mapping[str, Any]] = {"contentMediaType": "application/json"}
@@ -241,7 +246,7 @@ class GetStatusResponse(TypedDict):
     storage: Annotated[StorageUse, Field(description="What the caller stores.")]
 
 
-@with_config(_COMPLETE)
+@with_config(ConfigDict(extra="forbid", json_schema_extra=_require_all_of_a_call))
 class BreakpointCall(TypedDict):
     """A tool call that waits for its result from outside."""
 
@@ -251,6 +256,12 @@ class BreakpointCall(TypedDict):
     call_id: NotRequired[Annotated[str, Field(description="The same as `id`.")]]
     type: NotRequired[Annotated[str, Field(description="Always `function_call`.")]]
     status: NotRequired[Annotated[str, Field(description="Always `completed`.")]]
+    arguments_left_out: NotRequired[
+        Annotated[
+            Literal[True],
+            Field(description="In lists: the arguments are long, and only the task has them."),
+        ]
+    ]
 
 
 @with_config(ConfigDict(extra="allow"))

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from mail.clock import Clock
-from mail.core.approvals import DECIDED
 from mail.core.envelope import Envelope
 from mail.core.events import TaskEvent
 from mail.core.schema import check_task_id
@@ -57,6 +56,10 @@ _ASIDE_PAGE: Final = 4
 _LONGEST_SUBJECT: Final = 256
 _LONGEST_BODY: Final = 4096
 """Characters that are shown of a message that was set aside."""
+_SHORT_CALL: Final = 4096
+"""Characters of a call that is shown whole in lists."""
+_SHORT_CALLS: Final = 16 * 1024
+"""The same of all calls of a task together."""
 _POLL_SECONDS: Final = 1.0
 """How often a stream looks into the store while no engine in this process has the task."""
 
@@ -109,6 +112,29 @@ def _is_open(call: CallRow) -> bool:
     return call.answer is None and not call.is_wait
 
 
+def _shortened(calls: Iterable[CallRow]) -> list[CallRow]:
+    """Return open calls as lists show them: what is long has no arguments there."""
+    left, short = _SHORT_CALLS, []
+    for call in calls:
+        left -= len(call.shown)
+        whole = call.shown != "{}" and left >= 0
+        short.append(call if whole else _without_arguments(call))
+    return short
+
+
+def _without_arguments(call: CallRow) -> CallRow:
+    shown = {
+        "arguments": "",
+        "arguments_left_out": True,
+        "call_id": call.call_id,
+        "name": from_json(call.call).get("tool_name", ""),
+        "type": "function_call",
+        "id": call.call_id,
+        "status": "completed",
+    }
+    return call._replace(shown=to_json(shown).decode())
+
+
 def _asked(outbox: Iterable[OutboxRow]) -> list[str]:
     """Return the agents of other swarms whose answers are expected."""
     asked = (
@@ -156,7 +182,7 @@ class TaskReader:
     ) -> AsyncGenerator[MAILTask, None]:
         """Yield the owner's tasks, newest first, without events and waiting mail.
 
-        One of them is in memory at a time, and has room for its open calls until the next.
+        One of them is in memory at a time. Its open calls have no long arguments.
 
         Args:
             limit: The most to yield; all of them when None.
@@ -186,7 +212,7 @@ class TaskReader:
             await self.room.spare()
             pages = EventPages(self.room)
             try:
-                yield await self._view_of(row, counts, pages)
+                yield await self._view_of(row, counts, pages, short=True)
             finally:
                 pages.leave()
 
@@ -194,13 +220,20 @@ class TaskReader:
         return await self.store.load_task(self.owner, task_id) is None
 
     async def _view_of(
-        self, row: TaskRow, counts: Mapping[str, TaskCounts], pages: EventPages
+        self,
+        row: TaskRow,
+        counts: Mapping[str, TaskCounts],
+        pages: EventPages,
+        *,
+        short: bool = False,
     ) -> MAILTask:
         """Return a task without events and mail, and hold its open calls with the pages."""
         calls: list[CallRow] = []
         if row.state in (TaskState.RUNNING, TaskState.PAUSED):  # else its calls were closed
-            calls = await self._open_calls(row)
-        pages.hold(sum(len(call.shown) for call in calls if call.answer is None))
+            most = _SHORT_CALL if short else None
+            calls = await self.store.open_calls(self.owner, row.task_id, most)
+            calls = _shortened(calls) if short else calls
+        pages.hold(sum(len(call.shown) for call in calls))
         view, count = task_view(row, calls), counts.get(row.task_id, TaskCounts())
         if row.remote_swarms:
             view.waiting_for = _asked(await self.store.task_outbox(self.owner, row.task_id))
@@ -208,15 +241,6 @@ class TaskReader:
             view.waiting_for += await self._asked_participants(row)
         view.event_count, view.task_message_count = count.events, count.waiting
         return view
-
-    async def _open_calls(self, row: TaskRow) -> list[CallRow]:
-        """Return a task's calls, without those that somebody has accepted."""
-        calls = await self.store.calls(self.owner, row.task_id)
-        if not any(map(_is_open, calls)):
-            return calls
-        asked = await self.store.approvals(self.owner, row.task_id)
-        decided = {(each.agent, each.call_id) for each in asked if each.status in DECIDED}
-        return [call for call in calls if (call.agent, call.call_id) not in decided]
 
     async def _asked_participants(self, row: TaskRow) -> list[str]:
         """Return the participants whose answers the task's agents wait for."""

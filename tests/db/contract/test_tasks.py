@@ -1,11 +1,13 @@
 """What every store must do with tasks and their mail: `mail.db.base.TaskRecords`."""
 
 import asyncio
+import json
 from typing import Any, ClassVar
 
 import pytest
 
 from mail.core.tasks import TaskState
+from mail.db.approvals import ApprovalRow
 from mail.db.base import (
     CallRow,
     HistoryRow,
@@ -450,6 +452,25 @@ class TestWhatATaskKeeps:
             call("a", "2"),
         ]
         assert await store.calls(rows.bob, "t1") == []
+
+    async def test_open_calls_are_those_that_callers_can_answer(
+        self, store: Store, rows: Rows
+    ) -> None:
+        long = json.dumps({"id": "long", "arguments": "x" * 10_000})
+        many = json.dumps({"id": "many", "arguments": json.dumps(list(range(3000)))})
+        shown = {"done": "{}", "wait": "", "given": "{}", "short": '{"id": "short"}'}
+        shown |= {"long": long, "many": many}
+        kept = [CallRow("a", name, "{}", text, control="[]") for name, text in shown.items()]
+        kept[0] = kept[0]._replace(answer="42")
+        asked = [
+            ApprovalRow(name, "a", name, "approval", status, "", "{}", "{}", "")
+            for name, status in (("given", "accepted"), ("short", "open"))
+        ]
+        await store.post(rows.post(calls=tuple(kept), approvals=tuple(asked)))
+        assert await store.open_calls(rows.alice, "t1") == kept[3:]
+        short = [kept[3], *[call._replace(shown="{}") for call in kept[4:]]]
+        assert await store.open_calls(rows.alice, "t1", 4096) == short
+        assert await store.open_calls(rows.bob, "t1") == []
 
     async def test_the_response_is_the_last_one(self, store: Store, rows: Rows) -> None:
         assert await store.response(rows.alice, "t1") is None
