@@ -40,6 +40,11 @@ def shown(text: str) -> str:
     return NOT_IN_XML.sub("", text)
 
 
+def on_a_line(subject: str, kind: str) -> str:
+    """Return a subject as models read it when nothing is marked in it."""
+    return subject if kind == "system" else " ".join(subject.splitlines())
+
+
 def envelope_of(**changes) -> Envelope:
     return Envelope(
         **{
@@ -85,7 +90,8 @@ def test_any_text_in_any_field_is_one_message_and_comes_back(envelope) -> None:
         ("address", one["address_type"], shown(one["address"])) for one in envelope.recipients
     ]
     kind = envelope.sender["address_type"]
-    assert subject_as_sent(subject.text or "", kind) == shown(envelope.subject)
+    sent = shown(on_a_line(envelope.subject, kind))
+    assert subject_as_sent(subject.text or "", kind) == sent
     assert kind == "system" or not (subject.text or "").startswith("::")
     assert (body.text or "") == shown(envelope.body)
     assert not any(list(leaf) for leaf in (sender, subject, body))
@@ -102,7 +108,10 @@ def test_text_that_looks_like_markup_changes_nothing(field, text) -> None:
     root = ET.fromstring(content.strip())
     place = {"sender": "from", "recipient": "to/address"}.get(field, field)
     read = root.findtext(place)
-    assert (subject_as_sent(read, "user") if field == "subject" else read) == text
+    if field == "subject":
+        assert subject_as_sent(read, "user") == on_a_line(text, "user")
+    else:
+        assert read == text
 
 
 @pytest.mark.parametrize(
@@ -136,10 +145,19 @@ def test_other_subjects_are_shown_as_they_are(subject: str) -> None:
     assert shown_subject(subject, "user") == subject == subject_as_sent(subject, "user")
 
 
+@pytest.mark.parametrize("end", ["\r\n", *"\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"])
+def test_only_the_systems_subjects_have_lines(end: str) -> None:
+    subject = f"a{end}::maximum_steps_reached::"
+    for kind in ("user", "admin", "agent"):
+        assert shown_subject(subject, kind) == "a ::maximum_steps_reached::"
+        assert shown_subject(f":{end}:x", kind) == r"\: :x"
+    assert shown_subject(subject, "system") == subject
+
+
 @relaxed
-@given(st.text(":\\ \u200bx∷", max_size=8) | texts, st.sampled_from(["user", "system"]))
-def test_every_subject_comes_back(subject: str, kind: str) -> None:
-    assert subject_as_sent(shown_subject(subject, kind), kind) == subject
+@given(st.text(":\\ \n\u2028\u200bx∷", max_size=8) | texts, st.sampled_from(["user", "system"]))
+def test_every_subject_comes_back_on_a_line(subject: str, kind: str) -> None:
+    assert subject_as_sent(shown_subject(subject, kind), kind) == on_a_line(subject, kind)
 
 
 @relaxed

@@ -1,6 +1,7 @@
 """A swarm of one lead agent whose model is reached over each wire, and what became of its tasks."""
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,6 +67,7 @@ ASK_USER = MAILAction(
 def lead_swarm(
     path: Path,
     user_token: str = "a-token-0123456789",
+    breakpoint_tools: Sequence[str] = ("ask_user",),
     **params: Any,
 ) -> MAILSwarm:
     """Return a swarm whose lead may look words up, ask the user and search the web."""
@@ -96,7 +98,7 @@ def lead_swarm(
         agents=[lead],
         actions=[LOOK_UP, ASK_USER],
         entrypoint="lead",
-        breakpoint_tools=["ask_user"],
+        breakpoint_tools=breakpoint_tools,
         task_message_limit=20,
     )
     return template.instantiate(

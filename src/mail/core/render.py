@@ -108,14 +108,17 @@ def shown_subject(subject: str, sender_type: str) -> str:
     r"""Return a subject as models read it: with ``\`` in front of a `::` that is not the system's.
 
     So is one that only looks like it: behind blanks or characters that nobody sees, or of other
-    colons. `subject_as_sent` takes the character away again.
+    colons. `subject_as_sent` takes the character away again. Only the system's subjects have lines:
+    any other's are one, because a `::` that begins a line looks like the system's, too.
     """
-    marked = sender_type != "system" and _looks_official(subject)
-    return f"\\{subject}" if marked else subject
+    if sender_type == "system":
+        return subject
+    line = " ".join(subject.splitlines())
+    return f"\\{line}" if _looks_official(line) else line
 
 
 def subject_as_sent(shown: str, sender_type: str) -> str:
-    """Return the subject that `shown_subject` has made a text of."""
+    """Return the subject that `shown_subject` has made a text of, but for its line breaks."""
     marked = sender_type != "system" and _looks_official(shown)
     return shown.removeprefix("\\") if marked else shown
 
@@ -142,7 +145,7 @@ def has_status(result: str) -> bool:
     return _STATUS.match(result) is not None
 
 
-def as_untrusted(result: str, source: str, key: str) -> str:
+def as_untrusted(result: str, source: str, key: str, *, whole: bool = False) -> str:
     """Return a tool's result as models read it: labelled as data, with its status in front.
 
     The text stays as it is. It cannot close its element, because the code in the element's name is
@@ -152,8 +155,9 @@ def as_untrusted(result: str, source: str, key: str) -> str:
         result: The result; ``SUCCESS`` or ``ERROR`` at its beginning is the runtime's own word.
         source: What it is from, for example the name of the tool.
         key: What tells it from other results: the call's id.
+        whole: Label the status, too, because somebody else wrote it.
     """
-    status = _STATUS.match(result)
+    status = None if whole else _STATUS.match(result)
     said, content = (status[0], result[status.end() :]) if status else ("", result)
     if not content.strip():
         return result

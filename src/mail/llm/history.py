@@ -18,7 +18,7 @@ from typing import Any, Final
 from pydantic_core import from_json
 
 from mail.core.render import as_untrusted, has_status
-from mail.core.tools.call import INVALID_JSON_KEY
+from mail.core.tools.call import ANSWERED_BY, INVALID_JSON_KEY
 from mail.core.tools.catalogue import is_own_text
 from mail.llm.ollama import chat_name
 from mail.llm.profiles import PROXY_PREFIX, UNKNOWN, Profile
@@ -214,21 +214,22 @@ class _Results:
     """The tool results of a history by call id, each handed out once and only to earlier calls."""
 
     def __init__(self, messages: Sequence[Mapping[str, Any]]) -> None:
-        self._found: dict[str, deque[tuple[int, str]]] = {}
+        self._found: dict[str, deque[tuple[int, str, bool]]] = {}
         for position, message in enumerate(messages):
             if (call_id := _result_id(message)) is not None:
                 found = self._found.setdefault(call_id, deque())
-                found.append((position, _result_text(message)))
+                found.append((position, _result_text(message), ANSWERED_BY in message))
         self._taken: set[int] = set()
 
-    def take(self, call_id: str, after: int) -> str:
+    def take(self, call_id: str, after: int) -> tuple[str, bool]:
+        """Return a call's result, and whether a caller gave it in the place of MAIL's own tool."""
         found = self._found.get(call_id, deque())
         while found:
-            position, text = found.popleft()
+            position, text, answered = found.popleft()
             if position > after:
                 self._taken.add(position)
-                return text
-        return NO_RESULT
+                return text, answered
+        return NO_RESULT, False
 
     def is_taken(self, position: int) -> bool:
         return position in self._taken
@@ -249,14 +250,17 @@ def _result_text(message: Mapping[str, Any]) -> str:
     return text_of(message) or ("" if result is None else json.dumps(result, default=str))
 
 
-def _shown(call: FunctionCall, result: str) -> str:
+def _shown(call: FunctionCall, result: str, answered: bool) -> str:
     """Return a result as models read it: labelled, unless all of it is MAIL's own text.
 
-    What a caller answers to a breakpoint in place of a tool of MAIL's has no status in front.
+    What a caller answers to a breakpoint in place of a tool of MAIL's has no status in front, or
+    is marked as ``answered``: then its status is the caller's, too.
     """
-    if result == NO_RESULT or (is_own_text(call.name) and has_status(result)):
+    own = result == NO_RESULT or (is_own_text(call.name) and has_status(result))
+    if own and not answered:
         return result
-    return as_untrusted(result, f"tool {written_name(call.name)}", _unsigned(call.id))
+    source = f"tool {written_name(call.name)}"
+    return as_untrusted(result, source, _unsigned(call.id), whole=answered)
 
 
 def _sendable(reply: Replied, seen: dict[str, int], profile: Profile) -> Replied:
@@ -367,6 +371,6 @@ def conversation(
         else:
             exchanges.append(Said(entry))
             continue
-        reply.results.extend(_shown(call, results.take(call.id, position)) for call in reply.calls)
+        reply.results.extend(_shown(call, *results.take(call.id, position)) for call in reply.calls)
         exchanges.append(_sendable(reply, seen, profile))
     return exchanges

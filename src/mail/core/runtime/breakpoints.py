@@ -11,14 +11,20 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
+from mail.core.render import has_status
 from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.approvals import is_held
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.turn import Control, ControlKind, Turn
 from mail.core.runtime.turn_result import TurnResult, storable
 from mail.core.tasks import TaskState
-from mail.core.tools.call import AgentToolCall, problem_of_arguments, to_be_answered
-from mail.core.tools.catalogue import BUILTIN_TOOLS, CATALOGUE, TEXT_TOOL
+from mail.core.tools.call import (
+    ANSWERED_BY,
+    AgentToolCall,
+    problem_of_arguments,
+    to_be_answered,
+)
+from mail.core.tools.catalogue import BUILTIN_TOOLS, CATALOGUE, TEXT_TOOL, is_own_text
 from mail.core.tools.convert import normalize_breakpoint_tool_call
 from mail.core.tools.offer import NO_OFFER, Offer
 from mail.db.base import CallRow, MemoryRow
@@ -26,6 +32,7 @@ from mail.errors import AlreadyAnswered, BreakpointError, ProtocolError
 
 __all__ = [
     "UNANSWERED",
+    "answer_entry",
     "call_rows",
     "check_offer",
     "free_call_id",
@@ -126,6 +133,17 @@ def match_answers(task: ActiveTask, payload: object) -> list[tuple[CallRow, str]
             call = _named(task, left, call_id, [row.call_id for row, _ in matched])
         matched.append((call, content))
     return matched
+
+
+def answer_entry(call: AgentToolCall, content: str) -> dict[str, Any]:
+    """Return the history entry of a result that a caller gave.
+
+    One that could be taken for that of MAIL's own tool says whose it is.
+    """
+    entry = call.create_response_msg(content)
+    if is_own_text(call.tool_name) and has_status(content):
+        entry[ANSWERED_BY] = "caller"
+    return entry
 
 
 def _parse(payload: object) -> list[tuple[str | None, str]]:

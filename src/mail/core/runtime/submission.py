@@ -26,7 +26,13 @@ from mail.core.runtime.approvals import (
     feedback_of,
     told_answer,
 )
-from mail.core.runtime.breakpoints import check_offer, load_offer, match_answers, offer_row
+from mail.core.runtime.breakpoints import (
+    answer_entry,
+    check_offer,
+    load_offer,
+    match_answers,
+    offer_row,
+)
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.correspondence import load_correspondence
 from mail.core.runtime.delivery import Mail, MailDelivery
@@ -960,7 +966,7 @@ def _record(resumption: Resumption, row: CallRow, content: str, *, here: bool) -
     resumption.calls.append(row._replace(answer=content))
     made = AgentToolCall.model_validate_json(row.call)
     if here:
-        entry = to_json([made.create_response_msg(content)]).decode()
+        entry = to_json([answer_entry(made, content)]).decode()
         resumption.histories.append(HistoryRow(row.agent, entry))
     event = EventDraft(
         "breakpoint_action_complete",
