@@ -73,11 +73,14 @@ def template(factory: Callable[..., Any] = lambda **given: boss) -> MAILSwarmTem
     return MAILSwarmTemplate("leaky", agents=[agent], actions=ACTIONS, entrypoint="boss")
 
 
-@pytest.fixture
-async def client(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[httpx.AsyncClient]:
+@pytest.fixture(autouse=True)
+def held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hold a secret in the environment before there is a log or a server."""
     monkeypatch.setenv("MY_SERVICE_PASSWORD", SECRETS[2])
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     async with _serving(tmp_path, template()) as served:
         yield served
 
@@ -203,11 +206,7 @@ async def test_an_actions_failure_helps_the_model_without_the_secrets(
     ],
 )
 async def test_what_a_factory_raises_for_a_new_caller_is_told_without_its_secrets(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    log: io.StringIO,
-    error: BaseException,
-    told: str,
+    tmp_path: Path, log: io.StringIO, error: BaseException, told: str
 ) -> None:
     broken = False
 
@@ -216,7 +215,6 @@ async def test_what_a_factory_raises_for_a_new_caller_is_told_without_its_secret
             raise error
         return boss
 
-    monkeypatch.setenv("MY_SERVICE_PASSWORD", SECRETS[2])
     async with _serving(tmp_path, template(factory)) as client:
         broken = True
         for path, asked in (
@@ -241,7 +239,6 @@ async def test_what_a_factory_raises_for_a_new_caller_is_told_without_its_secret
 def test_what_a_definitions_module_raises_is_told_without_its_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MY_SERVICE_PASSWORD", SECRETS[2])
     (tmp_path / "leaky_module.py").write_text(f"raise ValueError({TEXT!r})\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ConfigError, match="cannot connect to postgresql") as raised:
