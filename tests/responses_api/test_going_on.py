@@ -1,5 +1,6 @@
 """What later requests do to a response that runs, or whose end nobody has waited for."""
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -7,8 +8,10 @@ import httpx
 import pytest
 from openai import AsyncOpenAI, BadRequestError
 
-from mail.db.base import Owner
+from mail.core.tasks import TaskState
+from mail.db.base import CallRow, Owner, Post, TaskRow
 from mail.db.memory import MemoryStore
+from mail.responses_api.bridge import MAX_LOOKED_UP
 from mail.responses_api.records import Records
 from tests.responses_api.support import PER_CALL, WEATHER, Office
 from tests.server.kit import CALLERS, bearer
@@ -118,3 +121,41 @@ async def test_the_calls_of_an_unseen_pause_can_be_answered(
     assert done.output_text == "It is cold."
     read = await openai.responses.retrieve(first.id)
     assert [item.to_dict()["call_id"] for item in read.output] == [call["call_id"]]
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["results", "calls and results"])
+async def test_results_of_unknown_calls_cost_a_bounded_number_of_reads(
+    http: httpx.AsyncClient, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, told: bool
+) -> None:
+    owner = Owner("test-swarm", "user", CALLERS["alice"][1])
+    for number in range(50):
+        task = TaskRow(f"t-{number}", "user:alice@test-swarm", (), "", "desk", TaskState.PAUSED)
+        call = CallRow("desk", f"call-{number}", "{}", "{}")
+        await store.post(Post(owner=owner, task=task, calls=(call,)))
+    reads: Counter[str] = Counter()
+
+    def counted(name: str) -> None:
+        read = getattr(store, name)
+
+        async def count(*args: Any, **more: Any) -> Any:
+            reads[name] += 1
+            return await read(*args, **more)
+
+        monkeypatch.setattr(store, name, count)
+
+    for name in ("get_memory", "paused_on", "calls"):
+        counted(name)
+    items: list[dict[str, str]] = []
+    for number in range(1000):
+        call_id = f"unknown-{number if number % 2 else 1}"
+        if told:
+            call = {"call_id": call_id, "id": f"item-{number}", "name": "f", "arguments": "{}"}
+            items.append({"type": "function_call", **call})
+        items.append({"type": "function_call_output", "call_id": call_id, "output": "x"})
+    items.append({"type": "function_call_output", "call_id": "unknown", "output": "x"})
+    refused = await http.post("/v1/responses", headers=bearer("alice"), json={"input": items})
+    assert refused.status_code == 400
+    assert "No tool call found" in refused.json()["detail"]
+    assert reads["get_memory"] <= 2 * MAX_LOOKED_UP
+    assert reads["paused_on"] == 1
+    assert reads["calls"] == 0

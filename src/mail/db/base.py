@@ -567,6 +567,15 @@ class TaskRecords(Protocol):
             max_shown: A longer ``shown``, in characters, is not read: the row has ``{}`` there.
         """
 
+    async def paused_on(self, owner: Owner, call_ids: Sequence[str], among: int) -> str | None:
+        """Return the id of the newest paused task that waits for one of some calls, or None.
+
+        Args:
+            owner: Whose task it is.
+            call_ids: The calls' ids.
+            among: How many of the owner's newest tasks are looked at, whatever their state.
+        """
+
     async def response(self, owner: Owner, task_id: str) -> str | None:
         """Return the final message of a task's last finished run as JSON, or None."""
 

@@ -483,6 +483,17 @@ class MemoryStore(MemoryApprovals, MemoryDesk, MemoryPreferences, MemoryWebhooks
         task = self._task(owner, task_id)
         return list(task.calls.values()) if task else []
 
+    async def paused_on(self, owner: Owner, call_ids: Sequence[str], among: int) -> str | None:
+        """See `mail.db.base.Store.paused_on`."""
+        shelf = self._shelves.get(owner, _Shelf())
+        for task in islice(reversed(shelf.tasks.values()), among):
+            if task.row.state is TaskState.PAUSED and any(
+                call.call_id in call_ids and call.answer is None and not call.is_wait
+                for call in task.calls.values()
+            ):
+                return task.row.task_id
+        return None
+
     async def open_calls(
         self, owner: Owner, task_id: str, max_shown: int | None = None
     ) -> list[CallRow]:

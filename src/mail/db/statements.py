@@ -408,6 +408,18 @@ class _TaskRecords(Dialect):
         text = f"SELECT agent, call_id, call, {shown}, NULL, control FROM calls {which}"
         return await self._fetch(make, text, *owner, task_id, max_shown)
 
+    async def paused_on(self, owner: Owner, call_ids: Sequence[str], among: int) -> str | None:
+        places = ", ".join(f"${number}" for number in range(5, 5 + len(call_ids)))
+        text = f"""
+            SELECT task_id FROM (
+                SELECT {self._TASK_KEY} AS number, task_id, state FROM tasks WHERE {_OWNED}
+                ORDER BY {self._TASK_KEY} DESC LIMIT $4) AS newest
+            WHERE state = 'paused' AND EXISTS (
+                SELECT 1 FROM calls WHERE calls.task = newest.number AND call_id IN ({places})
+                    AND answer IS NULL AND shown <> '')
+            ORDER BY number DESC LIMIT 1"""
+        return await self._fetch(_first(_text), text, *owner, among, *call_ids)
+
     async def response(self, owner: Owner, task_id: str) -> str | None:
         text = f"SELECT {self._RESPONSE} FROM task_responses WHERE task = {self._the_task}"
         return await self._fetch_whole(_first(_text), ONE_RECORD, text, *owner, task_id)

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence, Set
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Final, Protocol
 
 from mail.core.events import TERMINAL_KINDS, TaskEvent
@@ -30,6 +31,7 @@ from mail.responses_api.records import Record, Records, is_key
 from mail.responses_api.request import ResponseRequest
 
 __all__ = [
+    "MAX_LOOKED_UP",
     "BridgedEnd",
     "BridgedRun",
     "BridgedSwarm",
@@ -40,6 +42,8 @@ __all__ = [
     "plan_run",
 ]
 
+MAX_LOOKED_UP: Final = 32
+"""How many of the last calls with results are looked up, to find the task that made them."""
 _ADDED: Final = "\n\nThe user adds:\n"
 
 
@@ -111,10 +115,7 @@ async def _continued(
     previous = request.previous_response_id
     if previous is not None:
         return await _previous(previous, records, tasks)
-    items: dict[str, list[str]] = {answer.call_id: [] for answer in reversed(tail.answers)}
-    for call in tail.calls:
-        if call.item_id and call.call_id in items:
-            items[call.call_id].append(call.item_id)
+    items = _newest_answered(tail)
     for call_id, item_ids in items.items():
         task_id = await records.task_of(call_id, item_ids)
         task = None if task_id is None else await tasks.read_task(task_id, with_events=False)
@@ -122,6 +123,19 @@ async def _continued(
             return task
     task_id = await records.paused_on(items) if items else None
     return None if task_id is None else await tasks.read_task(task_id, with_events=False)
+
+
+def _newest_answered(tail: Tail) -> dict[str, list[str]]:
+    """Return the calls that the last results are for, newest first, and the ids of their items.
+
+    Both are bounded, because each is looked up.
+    """
+    newest = dict.fromkeys(answer.call_id for answer in reversed(tail.answers))
+    items: dict[str, list[str]] = {call_id: [] for call_id in islice(newest, MAX_LOOKED_UP)}
+    of_these = (call for call in reversed(tail.calls) if call.item_id and call.call_id in items)
+    for call in islice(of_these, MAX_LOOKED_UP):
+        items[call.call_id].append(call.item_id or "")
+    return items
 
 
 async def _previous(response_id: str, records: Records, tasks: TaskSource) -> MAILTask:

@@ -5,21 +5,22 @@ also where a store in memory forgets their task.
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from mail.core.tasks import TaskState
 from mail.core.usage import Usage
 from mail.db.base import MemoryRow, Owner, Store
 
-__all__ = ["Record", "Records", "is_key"]
+__all__ = ["NEWEST_TASKS", "Record", "Records", "is_key"]
 
 _RESPONSES: Final = ("mail:responses",)
 _NEWEST: Final = ("mail:newest-responses",)
 _CALLS: Final = ("mail:response-calls",)
 _MAX_KEY: Final = 256
+NEWEST_TASKS: Final = 500
+"""Among so many of its newest tasks a caller's task is found by a call without a row of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,16 +119,14 @@ class Records:
                 return str(value["task_id"])
         return None
 
-    async def paused_on(self, call_ids: Collection[str]) -> str | None:
+    async def paused_on(self, call_ids: Iterable[str]) -> str | None:
         """Return the id of the newest task that waits for one of the calls, or None.
 
-        No row tells of the calls of a response whose end nobody has seen yet.
+        It is looked for among the `NEWEST_TASKS`. No row tells of the calls of a response whose
+        end nobody has seen yet.
         """
-        for task in await self.store.list_tasks(self.owner, states=(TaskState.PAUSED,)):
-            for call in await self.store.calls(self.owner, task.task_id):
-                if call.answer is None and not call.is_wait and call.call_id in call_ids:
-                    return task.task_id
-        return None
+        keys = [call_id for call_id in call_ids if is_key(call_id)]
+        return await self.store.paused_on(self.owner, keys, NEWEST_TASKS) if keys else None
 
     async def _get(self, namespace: tuple[str, ...], key: str) -> Any:
         if not is_key(key):

@@ -557,6 +557,28 @@ async def test_a_task_tells_how_much_there_is_of_it(store: Store, rows: Rows) ->
     assert await store.task_counts(rows.alice, []) == {}
 
 
+async def test_the_newest_paused_task_that_waits_for_a_call_is_found(
+    store: Store, rows: Rows
+) -> None:
+    async def put(task_id: str, call: CallRow, state: TaskState = TaskState.PAUSED) -> None:
+        task = rows.task(task_id, state=state)
+        await store.post(rows.post(task_id, task=task, calls=(call,)))
+
+    asked = CallRow("a", "c1", "{}", "{}")
+    await put("t1", asked)
+    await put("t2", asked._replace(agent="b"))
+    await put("t3", asked._replace(answer="{}"))
+    await put("t4", asked._replace(shown=""))
+    await put("t5", asked, TaskState.RUNNING)
+    await put("t6", asked._replace(call_id="c2"))
+    assert await store.paused_on(rows.alice, ["c0", "c1"], 100) == "t2"
+    assert await store.paused_on(rows.alice, ["c1", "c2"], 100) == "t6"
+    assert await store.paused_on(rows.alice, ["c1"], 5) == "t2"
+    assert await store.paused_on(rows.alice, ["c1"], 4) is None
+    assert await store.paused_on(rows.alice, ["c0"], 100) is None
+    assert await store.paused_on(rows.bob, ["c1"], 100) is None
+
+
 async def test_waiting_mail_is_read_page_by_page(store: Store, rows: Rows) -> None:
     mail = tuple(rows.mail(tier=tier) for tier in (4, 2, 4, 1))
     await store.post(rows.post(deliveries=mail))
