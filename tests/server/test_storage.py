@@ -205,6 +205,24 @@ class TestOverHTTP:
             assert (await client.delete(path, headers=bearer("alice"))).status_code == 200
             assert (await post(client, "more")).status_code == 200
 
+    async def test_idempotency_keys_fill_the_callers_share_and_no_more(
+        self, store: MemoryStore
+    ) -> None:
+        async with serving(app_with(store, max_stored_bytes=20_000)) as client:
+            assert (await post(client, "hello", task_id="t")).status_code == 200
+            for number in range(60):
+                headers = bearer("alice") | {"Idempotency-Key": f"key-{number}-{'k' * 200}"}
+                path = "/auth/login" if number % 2 else "/tasks/t/cancel"
+                assert (await client.post(path, headers=headers)).status_code == 200
+            status = (await client.get("/status", headers=bearer("alice"))).json()["storage"]
+            assert 20_000 <= status["bytes"] < 22_000
+            refused = await post(client, "more")
+            assert refused.status_code == 507
+            assert "idempotency_hours" in refused.json()["detail"]
+            assert await store.find_key(ALICE, f"key-0-{'k' * 200}") is not None
+            assert await store.find_key(ALICE, f"key-59-{'k' * 200}") is None
+            assert (await post(client, "more", "bob")).status_code == 200
+
     async def test_paused_tasks_count_as_open(self, store: MemoryStore) -> None:
         async with serving(pausing_app_with(store, max_open_tasks=2)) as client:
             await two_paused_tasks(client)

@@ -40,7 +40,7 @@ from mail.db.base import (
 )
 from mail.db.desk_memory import MemoryDesk
 from mail.db.preferences import MemoryPreferences
-from mail.db.rows import as_event, best_matches, distinct_words
+from mail.db.rows import as_event, best_matches, distinct_words, key_size
 from mail.db.texts import commit_size, text_size
 from mail.db.webhooks import MemoryWebhooks
 from mail.errors import KeyTaken, MailTaken, StoreConflict
@@ -519,8 +519,9 @@ class MemoryStore(MemoryApprovals, MemoryDesk, MemoryPreferences, MemoryWebhooks
         shelf = self._shelves.get(owner, _Shelf())
         taken = sum(task.bytes for task in shelf.tasks.values())
         remembered = sum(text_size(row.value) for row in shelf.memories.values())
+        keys = sum(map(key_size, shelf.keys.values()))
         is_open = sum(task.row.state in _OPEN for task in shelf.tasks.values())
-        return StoredUse(taken + remembered, len(shelf.tasks), is_open)
+        return StoredUse(taken + remembered + keys, len(shelf.tasks), is_open)
 
     async def delete_task(self, owner: Owner, task_id: str, *, ended: bool = False) -> None:
         """See `mail.db.base.Store.delete_task`."""

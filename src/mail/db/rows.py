@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
-from mail.db.base import Delivery, MemoryRow, OutboxRow, TaskRow
+from mail.db.base import Delivery, IdempotencyRow, MemoryRow, OutboxRow, TaskRow
 from mail.db.desk import LetterRow, ThreadRow
 from mail.db.files import FileRow
 from mail.db.texts import Records, text_size
@@ -40,6 +40,7 @@ __all__ = [
     "distinct_words",
     "file_size",
     "join_lists",
+    "key_size",
     "letter_size",
     "list_text",
     "namespace_range",
@@ -168,6 +169,13 @@ def namespace_range(prefix: tuple[str, ...]) -> tuple[str, str]:
 
 
 _ROW_BYTES: Final = 100
+_KEY_BYTES: Final = 300
+"""Of an idempotency key's row: its fingerprint, its time, its owner, and these in indexes."""
+
+
+def key_size(row: IdempotencyRow) -> int:
+    """Return about how many bytes an idempotency key takes, which is in an index, too."""
+    return _KEY_BYTES + 2 * text_size(row.key) + text_size(row.answer or "")
 
 
 def letter_size(row: LetterRow) -> int:

@@ -53,6 +53,7 @@ from mail.db.rows import (
     as_outbox,
     best_matches,
     distinct_words,
+    key_size,
     namespace_range,
 )
 from mail.db.texts import Records
@@ -70,8 +71,8 @@ PARAMETERS: Final = 500
 _OWNED: Final = "swarm_name = $1 AND caller_role = $2 AND caller_id = $3"
 
 PUT_KEY: Final = f"""
-INSERT INTO idempotency ({OWNER_COLUMNS}, {KEY_COLUMNS})
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING RETURNING 1
+INSERT INTO idempotency ({OWNER_COLUMNS}, {KEY_COLUMNS}, size)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT DO NOTHING RETURNING 1
 """
 
 PUT_INBOX: Final = f"""
@@ -457,7 +458,8 @@ class _SweepRecords(Dialect):
     async def stored_use(self, owner: Owner) -> StoredUse:
         text = f"""
             SELECT coalesce(sum(bytes), 0)
-                    + (SELECT coalesce(sum(size), 0) FROM memories WHERE {_OWNED}),
+                    + (SELECT coalesce(sum(size), 0) FROM memories WHERE {_OWNED})
+                    + (SELECT coalesce(sum(size), 0) FROM idempotency WHERE {_OWNED}),
                 count(*), coalesce(sum(CASE WHEN {self._RUNNING} OR state = 'paused' THEN 1 END), 0)
             FROM tasks WHERE {_OWNED}"""
         found = await self._fetch(_each(lambda row: StoredUse(*map(int, row))), text, *owner)
@@ -645,7 +647,7 @@ class _IdempotencyRecords(Dialect):
         return await self._fetch(_first(IdempotencyRow._make), text, *owner, key)
 
     async def put_key(self, owner: Owner, row: IdempotencyRow) -> None:
-        if not await self._change(PUT_KEY, *owner, *row):
+        if not await self._change(PUT_KEY, *owner, *row, key_size(row)):
             raise KeyTaken
 
     async def drop_keys(self, before: str, limit: int) -> int:

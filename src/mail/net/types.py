@@ -221,9 +221,12 @@ class SwarmStatus(TypedDict):
 
 @with_config(_CLOSED)
 class StorageUse(TypedDict):
-    """What a caller stores in the swarm; a limit is null when there is none."""
+    """What a caller stores in the swarm: tasks, memories and idempotency keys.
 
-    bytes: Annotated[Count, Field(description="About how much tasks and memories take.")]
+    A limit is null when there is none.
+    """
+
+    bytes: Annotated[Count, Field(description="About how much all of that takes.")]
     max_bytes: Annotated[Count | None, Field(description="`[server.limits] max_stored_bytes`.")]
     tasks: Annotated[Count, Field(description="How many tasks there are.")]
     open_tasks: Annotated[Count, Field(description="Those that run, wait or are paused.")]

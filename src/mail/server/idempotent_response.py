@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import JSONResponse, Response
 
+from mail.db.rows import key_size
 from mail.errors import KeyTaken, StoreError
+from mail.server.errors import StorageFull
 from mail.server.idempotency import Keyed, replayed
+from mail.server.storage import StorageShares
 
 if TYPE_CHECKING:
     from mail.server.state import ServerState
@@ -21,7 +24,7 @@ __all__ = ["answered_once"]
 
 Endpoint = Callable[..., Awaitable[JSONResponse]]
 
-LARGEST_KEPT: Final = 64 * 1024
+LARGEST_KEPT: Final = 4 * 1024
 """Bytes of an answer that are kept. Keys are cheap to make, so what they keep must be small."""
 _OK: Final = range(200, 300)
 
@@ -36,8 +39,9 @@ def answered_once(
     The endpoint has parameters named ``request``, ``state``, ``caller`` and ``key``.
 
     A 2xx answer is kept, and a repeat gets it; a concurrent one waits for it. When the process dies
-    between the work and the keeping, or the answer is larger than `LARGEST_KEPT`, a repeat does the
-    work again: use it for endpoints whose work may be done twice.
+    between the work and the keeping, the answer is larger than `LARGEST_KEPT`, or the caller stores
+    as much as one may, a repeat does the work again: use it for endpoints whose work may be done
+    twice.
 
     Args:
         keep: Keep the answer. False is for answers with secrets: a repeat makes a new one, but
@@ -61,7 +65,7 @@ def answered_once(
                     return replayed(_response(found.answer))
                 response = await endpoint(**given)
                 if found is None and response.status_code in _OK:
-                    await _keep(keyed, _kept(response) if keep else None)
+                    await _keep(state.shares, keyed, _kept(response) if keep else None)
                 return response
 
         answer.answers_once = True  # type: ignore[attr-defined]  # a test looks for it on each POST
@@ -77,10 +81,15 @@ def _kept(response: JSONResponse) -> str | None:
     return json.dumps({"status": response.status_code, "body": body})
 
 
-async def _keep(keyed: Keyed, kept: str | None) -> None:
+async def _keep(shares: StorageShares, keyed: Keyed, kept: str | None) -> None:
+    row = keyed.row(kept)
     try:
-        await keyed.store.put_key(keyed.owner, keyed.row(kept))
+        await shares.admit(keyed.owner, 0, opens=False)
+        await keyed.store.put_key(keyed.owner, row)
+        shares.wrote(keyed.owner, key_size(row))
     except KeyTaken:  # by another process, for the same request at the same time
+        pass
+    except StorageFull:  # who has no room for the key can still cancel, and log in
         pass
     except StoreError as error:  # the work is done: its answer must not be an error
         _log.warning("an idempotency key could not be stored: %s", error)

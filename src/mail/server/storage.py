@@ -114,7 +114,7 @@ class StorageShares:
     """The shares of all callers.
 
     Args:
-        store: Where their tasks and memories are.
+        store: Where their tasks, memories and idempotency keys are.
         limits: ``max_stored_bytes`` and ``max_open_tasks``; 0 lifts a limit.
         now: A monotonic clock in seconds.
     """
@@ -253,8 +253,9 @@ class StorageShares:
 
     def _full(self, taken: int, most: int) -> str:
         return (
-            f"your tasks and memories take {taken:,} bytes, and the limit is {most:,}; delete "
-            "what you do not need (DELETE /tasks/{task_id}, "
+            "your tasks, memories and idempotency keys (which go after [server.limits] "
+            f"idempotency_hours) take {taken:,} bytes, and the limit is {most:,}; delete what "
+            "you do not need (DELETE /tasks/{task_id}, "
             "DELETE /v1/responses/{response_id}), or raise [server.limits] max_stored_bytes"
         )
 

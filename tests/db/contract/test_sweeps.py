@@ -101,6 +101,25 @@ class TestUse:
         assert after.bytes - before.bytes == 1202
         assert await store.stored_use(rows.bob) == StoredUse(0, 0, 0)
 
+    async def test_idempotency_keys_count_until_they_are_dropped(
+        self, store: Store, rows: Rows
+    ) -> None:
+        made = "2026-01-01T00:00:00+00:00"
+        await store.put_key(rows.alice, IdempotencyRow("k" * 100, "f", made, answer="a" * 4000))
+        kept = await store.stored_use(rows.alice)
+        assert 4_200 <= kept.bytes <= 5_000
+        assert await store.stored_use(rows.bob) == StoredUse(0, 0, 0)
+        task = rows.task("t1", state=TaskState.COMPLETED)
+        once = IdempotencyRow("k2", "f", made, "t1")
+        receipt = await store.post(rows.post("t1", task=task, once=once))
+        both = await store.stored_use(rows.alice)
+        assert 0 < both.bytes - kept.bytes - receipt.bytes < 1_000
+        await store.delete_task(rows.alice, "t1")
+        left = await store.stored_use(rows.alice)
+        assert left.bytes == both.bytes - receipt.bytes
+        await store.drop_keys("2026-01-02", 10)
+        assert await store.stored_use(rows.alice) == StoredUse(0, 0, 0)
+
 
 class TestDeletion:
     async def test_a_deleted_task_is_unknown_at_once(self, store: Store, rows: Rows) -> None:
@@ -113,7 +132,9 @@ class TestDeletion:
         assert await store.history(rows.alice, "t1", "supervisor") == []
         assert await store.all_mail(rows.alice, "t1") == []
         assert await store.response(rows.alice, "t1") is None
-        assert await store.stored_use(rows.alice) == StoredUse(0, 0, 0)
+        left = await store.stored_use(rows.alice)
+        assert left == StoredUse(left.bytes, 0, 0)
+        assert left.bytes < 500  # its key
         assert await store.owners("example") == [rows.bob]
         assert len(await store.events(rows.bob, "t1")) == 200
         with pytest.raises(StoreConflict):

@@ -43,6 +43,7 @@ from mail.db.rows import (
     OUTBOX_COLUMNS,
     OWNER_COLUMNS,
     join_lists,
+    key_size,
     list_text,
     namespace_text,
     tool_format,
@@ -376,7 +377,7 @@ async def _post(parcel: Parcel, db: Connection) -> Receipt:
         raise StoreConflict(f"task '{post.task.task_id}' already exists")
     if post.once is not None:
         key = post.once._replace(first_event=task.first_event)
-        if await db.fetchval(PUT_KEY, *post.owner, *key) is None:
+        if await db.fetchval(PUT_KEY, *post.owner, *key, key_size(key)) is None:
             raise KeyTaken
     return await _write(db, parcel, task)
 

@@ -36,6 +36,7 @@ from mail.db.rows import (
     as_event,
     as_task,
     join_lists,
+    key_size,
     list_text,
     namespace_text,
     tool_format,
@@ -318,7 +319,7 @@ def _post(parcel: Parcel, db: sqlite3.Cursor) -> Receipt:
         raise StoreConflict(f"task '{post.task.task_id}' already exists")
     if post.once is not None:
         key = post.once._replace(first_event=task.first_event)
-        if db.execute(_PUT_KEY, (*post.owner, *key)).fetchone() is None:
+        if db.execute(_PUT_KEY, (*post.owner, *key, key_size(key))).fetchone() is None:
             raise KeyTaken
     return _write(db, parcel, task, now)
 

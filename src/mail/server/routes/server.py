@@ -175,7 +175,8 @@ async def status(state: State, caller: Person) -> GetStatusResponse:
     `active_users` counts the callers who have tasks that run or wait for their turn, on all
     servers of the swarm. `user_task_running` tells whether the caller has one. `user_mail_ready`
     tells whether a message of the caller would be processed now: it is false while the server shuts
-    down or cannot reach its store. `storage` is what the caller's tasks and memories take.
+    down or cannot reach its store. `storage` is what the caller's tasks,
+    memories and idempotency keys take.
     """
     owner = owner_of(state, caller)
     running = await state.store.list_tasks(owner, states=(TaskState.RUNNING,), limit=1)
