@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 import itertools
 import json
+import re
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
+from typing import Any
 
 import httpx
 import pytest
@@ -340,6 +342,91 @@ async def test_a_refused_body_is_read_slowly_and_its_connection_goes_on(
         assert clock() - begun >= least / 2
     assert answers.startswith(b"HTTP/1.1 401") and answers.endswith(b"}")
     assert answers.count(b"HTTP/1.1 200") == 1
+
+
+class Paced(connections.Pace):
+    """Tells how often a connection had to wait, and for how long it has to."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(1.0)
+        self.seconds = seconds
+        self.waits = 0
+
+    def wait(self, size: float, now: float) -> float:
+        self.waits += 1
+        return self.seconds
+
+
+def in_chunks(text: bytes, size: int) -> bytes:
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    return b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+
+
+@pytest.mark.parametrize("who", ["", "alice"])
+@pytest.mark.parametrize("chunk", [b"1\r\n \r\n", b"1;" + b"x" * 200 + b"\r\n \r\n"])
+async def test_chunks_of_next_to_nothing_are_parsed_piece_by_piece(
+    store: MemoryStore,
+    template: Template,
+    monkeypatch: pytest.MonkeyPatch,
+    who: str,
+    chunk: bytes,
+) -> None:
+    async with contextlib.AsyncExitStack() as opened:
+        server, _ = await opened.enter_async_context(
+            served(store, template, header_timeout=60.0, body_timeout=60.0, idle_timeout=60.0)
+        )
+        protocol: Any = server.config.http
+        pace = Paced(60.0)
+        monkeypatch.setattr(protocol, "pace", pace)
+        parsed = []
+        feed = protocol._feed
+
+        def counted(connection: Any, data: bytes) -> None:
+            parsed.append(len(data))
+            feed(connection, data)
+
+        monkeypatch.setattr(protocol, "_feed", counted)
+        body = chunk * (400_000 // len(chunk))
+        for count in range(1, 5):
+            reader, writer = await opened.enter_async_context(connected(server))
+            writer.write(head("POST", "/message", who=who, Transfer_Encoding="chunked") + body)
+            await until(lambda count=count: pace.waits == count)  # type: ignore[misc]
+            if not who:
+                assert (await reader.readline()).startswith(b"HTTP/1.1 401")
+        reader, writer = await opened.enter_async_context(connected(server))
+        writer.write(head("GET", "/whoami", Connection="close"))
+        assert (await everything(reader)).startswith(b"HTTP/1.1 200")
+        assert pace.waits == 4
+        assert sum(parsed) <= 4 * 9_000  # of 400,000 bytes on each
+
+
+@pytest.mark.parametrize(("size", "waits"), [(3, True), (128, False), (5_000, False)])
+async def test_only_bodies_in_tiny_chunks_wait_and_all_are_served(
+    store: MemoryStore, template: Template, size: int, waits: bool
+) -> None:
+    body = in_chunks(json.dumps({"body": "hello"}).encode() + b" " * 60_000, size)
+    async with (
+        served(store, template, header_timeout=60.0, body_timeout=60.0, idle_timeout=60.0) as made,
+        connected(made[0]) as (reader, writer),
+    ):
+        pace = Paced(0.001)
+        made[0].config.http.pace = pace  # type: ignore[union-attr]
+        writer.write(head("POST", "/message", Transfer_Encoding="chunked") + body)
+        writer.write(
+            head("POST", "/message", Authorization="Bearer no", Transfer_Encoding="chunked") + body
+        )
+        writer.write(head("GET", "/whoami", Connection="close"))
+        answers = await everything(reader)
+    assert re.findall(rb"HTTP/1.1 (\d+)", answers) == [b"200", b"401", b"200"]
+    assert bool(pace.waits) == waits
+
+
+def test_all_connections_share_the_pace_and_none_waits_for_long() -> None:
+    pace = connections.Pace(1000.0)
+    assert [pace.wait(100.0, 5.0) for _ in range(3)] == pytest.approx([0.1, 0.2, 0.3])
+    assert pace.wait(1e9, 5.0) == pytest.approx(2.0)
+    assert pace.wait(100.0, 5.0) == pytest.approx(2.0)
+    assert pace.wait(100.0, 60.0) == pytest.approx(0.1)
 
 
 async def test_requests_in_a_row_are_answered_in_order(

@@ -43,7 +43,13 @@ _LOOKS: Final = 4
 _UNPARSED_BYTES: Final = MAX_HEADER_BYTES * 2
 """What a client may send without completing its headers, a piece of its body, or its request."""
 _FED_BYTES: Final = 4 * 1024
-"""How much of the headers is parsed before they are counted."""
+"""How much of the headers, or of small chunks, is parsed before they are counted."""
+_FRAMING_SHARE: Final = 16
+"""The sizes and extensions of chunks cost nothing up to one part in so many of a body's bytes."""
+_FREE_FRAMING: Final = 1024
+"""Bytes of framing beyond that share before a connection waits for them."""
+_FRAMING_WAIT: Final = 2.0
+"""The longest wait for framing, however many connections send it."""
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 
 _NO_HTTP: Final = "Invalid HTTP request received."
@@ -61,15 +67,59 @@ _MANY_HEADERS: Final = (
 _log = logging.getLogger("mail.server")
 
 
+class Pace:
+    """So many bytes of framing a second are parsed, on all connections of a server together.
+
+    A chunk of one byte is six on the wire, and takes as long to parse as one of a kilobyte.
+
+    Args:
+        rate: Bytes a second.
+    """
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._free_at = 0.0
+
+    def wait(self, size: float, now: float) -> float:
+        """Count bytes that were parsed; return how many seconds their connection waits."""
+        busy = max(self._free_at, now) + size / self._rate
+        self._free_at = min(busy, now + _FRAMING_WAIT)
+        return self._free_at - now
+
+
+class Reading:
+    """Reads on from a transport when uvicorn asks for it, unless what was read is held.
+
+    Attributes:
+        held: Whether what was read waits to be parsed.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self.held = False
+
+    def pause_reading(self) -> None:
+        """Read nothing more for now."""
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read on, if nothing is held."""
+        if not (self.held or self._transport.is_closing()):
+            self._transport.resume_reading()
+
+
 class GuardedConnection(asyncio.Protocol):
     """The guards of a connection: a mixin before one of uvicorn's protocols (see `guarded`)."""
 
     limits: ClassVar[LimitsConfig]
+    pace: ClassVar[Pace]
+    framing_rate: ClassVar[float]
 
     # What both of uvicorn's protocols have.
     app_state: dict[str, Any]
     connections: set[Any]
     cycle: Any
+    flow: Any
     loop: asyncio.AbstractEventLoop
     timeout_keep_alive: float
     transport: asyncio.Transport
@@ -84,10 +134,18 @@ class GuardedConnection(asyncio.Protocol):
         self._watch: asyncio.TimerHandle | None = None
         self._refusal: tuple[bytes, str] | None = None  # status and reason, if it is a known one
         self._period = min(self.limits.header_timeout, self.limits.send_timeout) / _LOOKS
+        self._in_body = False  # whether what comes next is of a request's body
+        self._content = 0  # bytes of bodies so far, without the framing of their chunks
+        self._framing = 0.0  # of it, beyond its share of the bytes, what was not waited for
+        self._piece = _FED_BYTES  # how much of a body is parsed at once
+        self._rest = b""  # what was read and is held
+        self._resting: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to watch; refuse what is too much."""
         super().connection_made(transport)
+        self._reading = Reading(transport)
+        self.flow = type(self.flow)(self._reading)
         self.app_state = {**self.app_state, CUT: transport.abort, CLIENT: self._client}
         beyond = len(self.connections) - self.limits.max_connections
         if self.limits.max_connections and beyond > 0:
@@ -102,6 +160,9 @@ class GuardedConnection(asyncio.Protocol):
         """Stop watching."""
         if self._watch is not None:
             self._watch.cancel()
+        if self._resting is not None:
+            self._resting.cancel()
+        self._rest = b""
         self._client.leave()
         super().connection_lost(exc)
         # uvicorn's timer would hold on to a broken connection.
@@ -109,28 +170,56 @@ class GuardedConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes, and note when a request's headers began and ended."""
+        if self._reading.held:
+            self._rest += data
+            self._reading.pause_reading()
+            return
         unwanted = self._between_requests
         if self._headers_since is None and unwanted:
             self._headers_since = self.loop.time()
-        fed = 0
-        while fed < len(data):  # or 256 KiB of headers come at once
-            size = _UNPARSED_BYTES if self._takes_body else _FED_BYTES
-            self._feed(data[fed : fed + size])
-            fed += size
+        fed, wait = 0, 0.0
+        while fed < len(data) and not wait:  # or 256 KiB of headers come at once
+            part = data[fed : fed + (self._piece if self._in_body else _FED_BYTES)]
+            wait = self._parse(part)
+            fed += len(part)
             if self.transport.is_closing():
                 return
-        if unwanted and self._between_requests:
-            self._drain_slowly(len(data))
+        if unwanted and self._between_requests and fed > _TAKEN_BYTES:
+            wait += fed / _DRAINED_PER_SECOND  # a body whose request has its answer already
+        if wait:
+            self._rest = data[fed:]
+            self._reading.held = True
+            self._reading.pause_reading()
+            self._resting = self.loop.call_later(wait, self._go_on)
         if not self._between_requests:
             self._headers_since = None
             if CROWDED in self.app_state:
                 self.cycle.keep_alive = False
 
-    def _drain_slowly(self, size: int) -> None:
-        """Wait before more is read of a body whose request has its answer already."""
-        if size > _TAKEN_BYTES:
-            self.transport.pause_reading()
-            self.loop.call_later(size / _DRAINED_PER_SECOND, self.transport.resume_reading)
+    def _parse(self, part: bytes) -> float:
+        """Parse what came next; return how many seconds to wait before more is parsed."""
+        in_body, content = self._in_body, self._content
+        self._feed(part)
+        if not (in_body and self._in_body):  # the next request may begin in it
+            self._piece = _FED_BYTES
+            return 0.0
+        beyond = len(part) * (1 - 1 / _FRAMING_SHARE) - (self._content - content)
+        self._framing = max(0.0, self._framing + beyond)
+        if self._framing <= _FREE_FRAMING:
+            self._piece = min(2 * self._piece, _UNPARSED_BYTES)
+            return 0.0
+        self._piece = _FED_BYTES
+        size, self._framing = self._framing, 0.0
+        return self.pace.wait(size, self.loop.time())
+
+    def _go_on(self) -> None:
+        """Parse what was read before a wait, then read on."""
+        self._reading.held = False
+        rest, self._rest = self._rest, b""
+        if rest and not self.transport.is_closing():
+            self.data_received(rest)
+        if not self.flow.read_paused:
+            self._reading.resume_reading()
 
     def resume_writing(self) -> None:
         """Note that the reader took much of what was waiting."""
@@ -160,11 +249,6 @@ class GuardedConnection(asyncio.Protocol):
 
     def _feed(self, data: bytes) -> None:
         super().data_received(data)
-
-    @property
-    def _takes_body(self) -> bool:
-        """Tell whether what comes next is of the body of the request that came last."""
-        return self.cycle is not None and bool(self.cycle.more_body)
 
     @staticmethod
     def _disconnect(cycle: Any) -> None:
@@ -206,6 +290,7 @@ class GuardedConnection(asyncio.Protocol):
 class PipeliningConnection(GuardedConnection):
     """What httptools needs besides: it limits nothing, and reads requests ahead of their turn."""
 
+    framing_rate = 512.0 * 1024  # some 5 % of a processor
     headers: list[tuple[bytes, bytes]]
     parser: Any
     url: bytes
@@ -234,6 +319,7 @@ class PipeliningConnection(GuardedConnection):
         hosts = [name for name, _ in self.headers].count(b"host")
         if hosts != 1 and (hosts or self.parser.get_http_version() == "1.1"):
             raise ValueError("not exactly one Host")  # the parser makes an error of its own of it
+        self._in_body = True
         self._offered = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
         if not self._offered:
             super().on_headers_complete()  # type: ignore[misc]  # uvicorn's
@@ -241,11 +327,13 @@ class PipeliningConnection(GuardedConnection):
     def on_body(self, body: bytes) -> None:
         """Note the progress."""
         self._unparsed = 0
+        self._content += len(body)
         super().on_body(body)  # type: ignore[misc]  # uvicorn's
 
     def on_message_complete(self) -> None:
         """Note the progress."""
         self._unparsed = 0
+        self._in_body = False
         if not self._offered:
             super().on_message_complete()  # type: ignore[misc]  # uvicorn's
 
@@ -305,6 +393,7 @@ class PipeliningConnection(GuardedConnection):
 class PlainConnection(GuardedConnection):
     """What h11 needs besides: it takes a target of any length."""
 
+    framing_rate = 64.0 * 1024  # some 10 %: it is written in Python
     conn: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -327,6 +416,9 @@ class PlainConnection(GuardedConnection):
             if begins and len(line) > MAX_TARGET_BYTES:
                 self._refusal = _LONG_TARGET
             raise
+        self._in_body = self.conn.their_state is h11.SEND_BODY
+        if isinstance(event, h11.Data):
+            self._content += len(event.data)
         if isinstance(event, h11.Request) and len(event.target) > MAX_TARGET_BYTES:
             self._refusal = _LONG_TARGET
             raise h11.RemoteProtocolError("the target is too long")
@@ -343,12 +435,12 @@ def guarded(limits: LimitsConfig, parser: str = "") -> type[GuardedConnection]:
     if parser == "h11" or not (parser or find_spec("httptools")):
         from uvicorn.protocols.http.h11_impl import H11Protocol
 
-        bases: tuple[type, ...] = (PlainConnection, H11Protocol)
+        bases: tuple[Any, ...] = (PlainConnection, H11Protocol)
     else:
         from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
         bases = (PipeliningConnection, HttpToolsProtocol)
-    return type("Connection", bases, {"limits": limits})
+    return type("Connection", bases, {"limits": limits, "pace": Pace(bases[0].framing_rate)})
 
 
 def allow_open_files(limits: LimitsConfig) -> None:
