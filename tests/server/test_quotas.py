@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import httpx
@@ -309,6 +310,36 @@ async def test_a_server_full_of_requests_is_503_but_says_that_it_lives(
         whole.set()
         assert [answer.status_code for answer in await asyncio.gather(*begun)] == [200, 200]
         assert (await client.get("/whoami", headers=bearer("bob"))).status_code == 200
+
+
+async def test_one_caller_leaves_a_quarter_of_the_places_to_others(
+    store: MemoryStore, template: Template, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its requests are at work for long: each reads a store that does not answer."""
+    load, entered, gate = store.load_task, [], asyncio.Event()
+
+    async def load_task(owner: Owner, task_id: str) -> Any:
+        entered.append(task_id)
+        await gate.wait()
+        return await load(owner, task_id)
+
+    async with serving(app_with(store, template, max_requests=4)) as client:
+        assert (await post(client, body="Hello")).status_code == 200
+        monkeypatch.setattr(store, "load_task", load_task)
+        ask = partial(client.get, "/tasks/t-1", headers=bearer("alice"))
+        slow = [asyncio.create_task(ask()) for _ in range(3)]
+        async with asyncio.timeout(20):
+            while len(entered) < 3:
+                await asyncio.sleep(0.005)
+        for _ in range(2):
+            refused = await ask()
+            check_refused(refused)
+            assert "3 requests in progress" in refused.json()["detail"]
+            assert refused.json()["detail"].endswith("raise [server.limits] max_requests")
+        assert (await client.get("/whoami", headers=bearer("bob"))).status_code == 200
+        gate.set()
+        assert {answer.status_code for answer in await asyncio.gather(*slow)} == {404}
+        assert (await ask()).status_code == 404
 
 
 async def test_requests_that_wait_for_a_run_do_not_fill_the_server(

@@ -23,7 +23,7 @@ from mail.logcontext import note
 from mail.server.federation import swarms_of
 from mail.server.intake import BODY_CHECK, KEY_HEADER, wait_turn
 from mail.server.letters import sender_token
-from mail.server.middleware import CALLER, WAITS, WORKS
+from mail.server.middleware import BEGINS, CALLER, WAITS
 from mail.server.state import PARTICIPANT_ROLE, ServerState, state_of
 
 __all__ = [
@@ -221,16 +221,16 @@ class Roles(Audience, SecurityBase):
         Raises:
             Unauthenticated: no token, or one that the authority refuses.
             AuthUnavailable: the authority did not answer.
-            QuotaExceeded: too many requests in a short time.
+            QuotaExceeded: too many requests in a short time, or at work.
             Forbidden: the caller's role is not in the audience.
         """
         state, place = state_of(request), request.scope["state"]
         token = extract_token(request)
         place[WAITS]()  # else whoever makes up tokens keeps all others out
         caller = await state.auth.authenticate(token)
-        place[WORKS]()
         note(caller_role=caller.role, caller_id=caller.id)
         place[CALLER], place["token"] = caller, token
+        place[BEGINS]()
         if wait := state.quotas.request(caller):
             await wait_turn(request, wait)  # else one caller's queue would keep all others out
         if caller.role not in self.roles:

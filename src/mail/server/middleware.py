@@ -10,7 +10,8 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -28,10 +29,12 @@ from mail.errors import MAILError, ProtocolError, ShuttingDown
 from mail.logcontext import LogContext, begin, end
 from mail.server.cors import Cors
 from mail.server.errors import (
+    RETRY_AFTER,
     BadEncoding,
     BodyTooLarge,
     BodyTooSlow,
     HeadersTooLarge,
+    QuotaExceeded,
     ServerBusy,
     as_it_is,
     error_response,
@@ -41,6 +44,7 @@ from mail.server.quotas import Rate
 
 __all__ = [
     "ALWAYS_ANSWERED",
+    "BEGINS",
     "BODY_SILENCE_SECONDS",
     "CALLER",
     "CLIENT",
@@ -71,6 +75,8 @@ WAITS: Final = "mail.waits"
 """In the state of a request: a function to call when it only waits, which takes no place."""
 WORKS: Final = "mail.works"
 """In the state of a request: a function to call when it goes on after it waited."""
+BEGINS: Final = "mail.begins"
+"""In the state of a request: a function to call when its `CALLER` is known; it may refuse it."""
 CUT: Final = "mail.cut"
 """In the state of a request: a function that drops its connection."""
 HEAD_ONLY: Final = "mail.head_only"
@@ -164,6 +170,55 @@ def _network(scope: Scope) -> str:
     return str(address.ipv4_mapped or address.packed[:8].hex())
 
 
+class _AtWork:
+    """The requests at work, and how many of them each caller has.
+
+    Args:
+        limit: How many there may be; 0 for any number.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._share = limit - limit // 4  # one caller leaves a quarter to others
+        self._whose: dict[_Exchange, Hashable] = {}
+        self._each: Counter[Hashable] = Counter()
+
+    @property
+    def is_full(self) -> bool:
+        """Tell whether no more may begin."""
+        return 0 < self.limit <= len(self._whose)
+
+    def add(self, exchange: "_Exchange") -> None:
+        """Count a request, for its caller if that is known."""
+        self.discard(exchange)
+        caller = self._whose[exchange] = exchange.caller
+        self._each[caller] += 1
+
+    def discard(self, exchange: "_Exchange") -> None:
+        """Count a request no more."""
+        if exchange not in self._whose:
+            return
+        caller = self._whose.pop(exchange)
+        self._each[caller] -= 1
+        if not self._each[caller]:
+            del self._each[caller]
+
+    def begin(self, exchange: "_Exchange") -> None:
+        """Count a request whose caller has become known.
+
+        Raises:
+            QuotaExceeded: the caller has its share.
+        """
+        self.discard(exchange)
+        if 0 < self._share <= self._each[exchange.caller]:
+            raise QuotaExceeded(
+                f"you have {self._share} requests in progress, which is one caller's share of "
+                f"{self.limit}; wait for one, or raise [server.limits] max_requests",
+                int(RETRY_AFTER),
+            )
+        self.add(exchange)
+
+
 class EdgeMiddleware:
     """Wraps an ASGI application.
 
@@ -192,12 +247,11 @@ class EdgeMiddleware:
         self._app = app
         self._usual_body = (limits.max_body_bytes, limits.body_timeout, *_USUAL_SETTINGS)
         self._bodies = bodies or {}
-        self._max_requests = limits.max_requests
         self._strangers = Strangers(limits.anonymous_rate)
         self._cors = cors
         self._draining = draining
         self._shape = shape
-        self._working: set[_Exchange] = set()
+        self._working = _AtWork(limits.max_requests)
         self._clock = SystemClock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -279,9 +333,9 @@ class EdgeMiddleware:
             raise ShuttingDown()
         if scope["path"] in ALWAYS_ANSWERED:
             return
-        if 0 < self._max_requests <= len(self._working):
+        if self._working.is_full:
             raise ServerBusy(
-                f"the server is processing {self._max_requests} requests, which is its limit; "
+                f"the server is processing {self._working.limit} requests, which is its limit; "
                 "try again later, or raise [server.limits] max_requests"
             )
         if CROWDED in scope["state"]:
@@ -331,7 +385,7 @@ class _Exchange:
         self,
         scope: Scope,
         send: Send,
-        working: "set[_Exchange]",
+        working: _AtWork,
         clock: SystemClock,
         strangers: Strangers,
     ) -> None:
@@ -354,6 +408,13 @@ class _Exchange:
         state["request_id"] = self.id
         state[WAITS] = partial(working.discard, self)
         state[WORKS] = partial(working.add, self)
+        state[BEGINS] = partial(working.begin, self)
+
+    @property
+    def caller(self) -> Hashable:
+        """Whose it is, or None if that is not known."""
+        caller: Hashable = self._scope["state"].get(CALLER)
+        return caller
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -403,7 +464,7 @@ class _Exchange:
     def let_go(self) -> None:
         """Leave nothing behind that only the garbage collector could take apart."""
         state = self._scope["state"]
-        del state[WAITS], state[WORKS]
+        del state[WAITS], state[WORKS], state[BEGINS]
 
     def log(self) -> None:
         if not _access.isEnabledFor(logging.INFO):
