@@ -45,6 +45,11 @@ class ApprovalRow(NamedTuple):
     answered_by: str = ""
     answered_at: str = ""
 
+    @property
+    def size(self) -> int:
+        """The characters of what may be large in it."""
+        return len(self.request) + len(self.description) + len(self.answer or "")
+
 
 class StoredApproval(NamedTuple):
     """An approval with whose it is.
@@ -101,6 +106,14 @@ class ApprovalRecords(Protocol):
         self, which: ApprovalFilter, after: int, limit: int
     ) -> list[StoredApproval]:
         """Return approvals that were changed after a change, in order of their last changes."""
+
+    async def approval_sizes(
+        self, which: ApprovalFilter, limit: int, *, before: int = 0, after: int | None = None
+    ) -> list[int]:
+        """Return how many characters requests, descriptions and answers of approvals have.
+
+        Those that `changed_approvals` returns after ``after``, or else `list_approvals`.
+        """
 
     async def last_approval_change(self, swarm: str) -> int:
         """Return the number of the latest change in a swarm; 0 without any."""
@@ -178,6 +191,16 @@ class MemoryApprovals:
         """See `ApprovalRecords.changed_approvals`."""
         found = [each for each in self._shown(which) if each.change > after]
         return sorted(found, key=lambda each: each.change)[:limit]
+
+    async def approval_sizes(
+        self, which: ApprovalFilter, limit: int, *, before: int = 0, after: int | None = None
+    ) -> list[int]:
+        """See `ApprovalRecords.approval_sizes`."""
+        if after is None:
+            found = await self.list_approvals(which, before=before, limit=limit)
+        else:
+            found = await self.changed_approvals(which, after, limit)
+        return [each.row.size for each in found]
 
     async def last_approval_change(self, swarm: str) -> int:
         """See `ApprovalRecords.last_approval_change`."""

@@ -12,6 +12,8 @@ __all__ = ["ApprovalStatements", "approval_steps"]
 _COLUMNS: Final = ", ".join(ApprovalRow._fields)
 _WIDTH: Final = len(ApprovalRow._fields)
 
+_SIZE: Final = "length(a.request) + length(a.description) + coalesce(length(a.answer), 0)"
+
 _COUNT: Final = "UPDATE approval_counter SET value = value + 1"
 
 _PUT: Final = f"""
@@ -54,18 +56,20 @@ class ApprovalStatements(Dialect):
     async def list_approvals(
         self, which: ApprovalFilter, *, before: int = 0, limit: int = 100
     ) -> list[StoredApproval]:
-        text, values, parameter = self._filtered(which)
-        if before:
-            text += f" AND a.id < {parameter(before)}"
-        text += f" ORDER BY a.id DESC LIMIT {parameter(limit)}"
+        text, values = self._approvals_page(self._columns, which, limit, before=before)
         return await self._fetch(_stored, text, *values)
 
     async def changed_approvals(
         self, which: ApprovalFilter, after: int, limit: int
     ) -> list[StoredApproval]:
-        text, values, parameter = self._filtered(which)
-        text += f" AND a.change > {parameter(after)} ORDER BY a.change LIMIT {parameter(limit)}"
+        text, values = self._approvals_page(self._columns, which, limit, after=after)
         return await self._fetch(_stored, text, *values)
+
+    async def approval_sizes(
+        self, which: ApprovalFilter, limit: int, *, before: int = 0, after: int | None = None
+    ) -> list[int]:
+        text, values = self._approvals_page(_SIZE, which, limit, before=before, after=after)
+        return await self._fetch(lambda rows: [int(row[0]) for row in rows], text, *values)
 
     async def last_approval_change(self, swarm: str) -> int:
         text = "SELECT value FROM approval_counter"
@@ -99,20 +103,50 @@ class ApprovalStatements(Dialect):
         return await self._fetch(_stored, text, *values)
 
     @property
-    def _select(self) -> str:
+    def _columns(self) -> str:
         columns = ", ".join(f"a.{name}" for name in ApprovalRow._fields)
-        return f"""
-            SELECT t.swarm_name, t.caller_role, t.caller_id, t.task_id, {columns}, a.id, a.change
-            FROM approvals AS a JOIN tasks AS t ON t.{self._TASK_KEY} = a.task"""
+        return f"t.swarm_name, t.caller_role, t.caller_id, t.task_id, {columns}, a.id, a.change"
 
-    def _filtered(self, which: ApprovalFilter) -> tuple[str, list[object], Callable[[object], str]]:
+    @property
+    def _select(self) -> str:
+        return f"SELECT {self._columns} {self._from}"
+
+    @property
+    def _from(self) -> str:
+        return f"FROM approvals AS a JOIN tasks AS t ON t.{self._TASK_KEY} = a.task"
+
+    def _approvals_page(
+        self,
+        columns: str,
+        which: ApprovalFilter,
+        limit: int,
+        *,
+        before: int = 0,
+        after: int | None = None,
+    ) -> tuple[str, list[object]]:
+        """Return a query for approvals after a change, or else newest first, and its values.
+
+        What is large in them is read of those alone: others are not sorted with it.
+        """
+        text, values, parameter = self._filtered(f"SELECT a.id {self._from}", which)
+        order = "a.id DESC" if after is None else "a.change"
+        if after is not None:
+            text += f" AND a.change > {parameter(after)}"
+        elif before:
+            text += f" AND a.id < {parameter(before)}"
+        text += f" ORDER BY {order} LIMIT {parameter(limit)}"
+        return f"SELECT {columns} {self._from} WHERE a.id IN ({text}) ORDER BY {order}", values
+
+    def _filtered(
+        self, select: str, which: ApprovalFilter
+    ) -> tuple[str, list[object], Callable[[object], str]]:
         values: list[object] = [which.owner.swarm]
 
         def parameter(value: object) -> str:
             values.append(value)
             return f"${len(values)}"
 
-        text = f"{self._select} WHERE t.swarm_name = $1"
+        text = f"{select} WHERE t.swarm_name = $1"
         if not which.everybody:
             owner = which.owner
             seen = (

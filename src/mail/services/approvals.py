@@ -6,10 +6,12 @@ Docs: ``docs/approvals.md``.
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from pydantic_core import from_json
@@ -28,11 +30,13 @@ from mail.errors import (
     UnknownApproval,
     UnknownTask,
 )
+from mail.services.event_log import EventPages, Room
 from mail.services.tasks import PING_INTERVAL
 
 __all__ = [
     "ALL_STATUSES",
     "ApprovalDesk",
+    "ApprovalPage",
     "Decide",
     "approval_record",
     "change_event",
@@ -50,7 +54,8 @@ ALL_STATUSES: Final = (
 )
 
 _AT_ONCE: Final = 8  # calls may have megabytes
-_PAGE_BYTES: Final = 4 * 1024 * 1024
+_PAGE_BYTES: Final = 1024 * 1024
+"""Characters after which a page ends."""
 _POLL_SECONDS: Final = 0.5
 _LOOK_SECONDS: Final = 30.0
 _AGAIN_SECONDS: Final = 2.0
@@ -100,13 +105,8 @@ def change_event(found: StoredApproval) -> TaskEvent:
         seq=found.change,
         description=text,
         extra=approval_record(found),
-        size=_size(found),
+        size=row.size,
     )
-
-
-def _size(found: StoredApproval) -> int:
-    row = found.row
-    return len(row.request) + len(row.description) + len(row.answer or "")
 
 
 async def end_in_time(
@@ -231,12 +231,18 @@ class ApprovalDesk:
     swarm: str
     decide: Decide
 
-    async def page(
-        self, who: Answerer, status: str, task_id: str, limit: int, cursor: str
-    ) -> tuple[list[dict[str, Any]], str | None]:
-        """Return a page of approvals, newest first, and where the next one begins.
+    def page(
+        self, who: Answerer, status: str, task_id: str, limit: int, cursor: str, room: Room
+    ) -> "ApprovalPage":
+        """Return a page of approvals, newest first, which is still to be read.
 
-        A page ends early when its records have some megabytes; it has one record at least.
+        Args:
+            who: For whom.
+            status: Only with this status; ``all`` for any.
+            task_id: Only of tasks with this id, or no text.
+            limit: The most approvals.
+            cursor: The `ApprovalPage.next_cursor` of the page before, or no text.
+            room: Where large approvals count until the next one is asked for.
 
         Raises:
             ProtocolError: the cursor is none.
@@ -244,29 +250,10 @@ class ApprovalDesk:
         if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 18 if cursor else True):
             raise ProtocolError("cursor must be the 'next_cursor' of a page")
         which = self._seen_by(who, "" if status == "all" else status, task_id)
-        found: list[StoredApproval] = []
-        before, room = int(cursor or 0), _PAGE_BYTES
-        while len(found) < limit:
-            most = min(_AT_ONCE, limit - len(found)) + 1
-            rows = await self.store.list_approvals(which, before=before, limit=most)
-            for each in rows[: most - 1]:
-                room -= _size(each)
-                if found and room < 0:
-                    return self._page(found, more=True)
-                found.append(each)
-            if len(rows) < most:
-                return self._page(found, more=False)
-            before = found[-1].number
-        return self._page(found, more=True)
-
-    def _page(
-        self, found: list[StoredApproval], *, more: bool
-    ) -> tuple[list[dict[str, Any]], str | None]:
-        records = [approval_record(each) for each in found]
-        return records, str(found[-1].number) if more else None
+        return ApprovalPage(self.store, which, limit, room, int(cursor or 0))
 
     async def events(
-        self, who: Answerer, after: int | None, closing: Callable[[], bool]
+        self, who: Answerer, after: int | None, closing: Callable[[], bool], room: Room
     ) -> AsyncGenerator[TaskEvent, None]:
         """Yield what is opened and closed, from what is open now, or after a change.
 
@@ -274,32 +261,47 @@ class ApprovalDesk:
             who: For whom.
             after: The number of the last event that is known; None for none.
             closing: Tells whether the server stops; the last event is ``server_drain`` then.
+            room: Where large approvals count until the next one is asked for.
         """
         which, last = self._seen_by(who), after or 0
-        if after is None:
-            last, at = await self.store.last_approval_change(self.swarm), 0
-            while found := await self.store.changed_approvals(
-                which._replace(status="open"), at, _AT_ONCE
-            ):
-                for each in found:
-                    if each.change <= last:
-                        yield change_event(each)
-                at = found[-1].change
-        quiet = 0.0
-        while not closing():
-            found = await self.store.changed_approvals(which, last, _AT_ONCE)
-            for each in found:
-                last = each.change
-                yield change_event(each)
-            if found:
-                quiet = 0.0
-                continue
-            await asyncio.sleep(_POLL_SECONDS)
-            quiet += _POLL_SECONDS
-            if quiet >= PING_INTERVAL:
-                quiet = 0.0
-                yield self._note("ping")
+        pages = EventPages(room)
+        try:
+            if after is None:
+                last, at = await self.store.last_approval_change(self.swarm), 0
+                opened = which._replace(status="open")
+                while found := await self._changed(pages, opened, at):
+                    at = found[-1].change
+                    while found:
+                        if found[0].change > last:
+                            break
+                        yield change_event(found.popleft())
+                    if found:
+                        break
+            quiet = 0.0
+            while not closing():
+                found = await self._changed(pages, which, last)
+                while found:
+                    last, quiet = found[0].change, -_POLL_SECONDS
+                    yield change_event(found.popleft())
+                if quiet < 0:
+                    quiet = 0.0
+                    continue
+                await asyncio.sleep(_POLL_SECONDS)
+                quiet += _POLL_SECONDS
+                if quiet >= PING_INTERVAL:
+                    quiet = 0.0
+                    yield self._note("ping")
+        finally:
+            pages.leave()
         yield self._note("server_drain")
+
+    async def _changed(
+        self, pages: EventPages, which: ApprovalFilter, after: int
+    ) -> deque[StoredApproval]:
+        most = 1 if pages.is_large else _AT_ONCE  # the next may be as large: look at no others
+        sizes = await self.store.approval_sizes(which, most, after=after)
+        read = partial(self.store.changed_approvals, which, after)
+        return await pages.read_fitting(sizes, read)
 
     def _note(self, kind: str) -> TaskEvent:
         return TaskEvent(task_id="", kind=kind, timestamp=datetime.now(UTC).isoformat())
@@ -315,9 +317,20 @@ class ApprovalDesk:
             raise UnknownApproval
         return found
 
-    def record(self, found: StoredApproval) -> dict[str, Any]:
-        """Return the record of an approval."""
-        return approval_record(found)
+    async def whole(
+        self, who: Answerer, approval_id: str, room: Room
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Yield the one record of an approval, which counts in the room until it was sent.
+
+        Raises:
+            UnknownApproval: see `get`.
+        """
+        pages = EventPages(room)
+        try:
+            read = partial(self.get, who, approval_id)
+            yield approval_record(await pages.read_whole(read, lambda found: found.row.size))
+        finally:
+            pages.leave()
 
     async def answer(self, who: Answerer, approval_id: str, given: object) -> dict[str, Any]:
         """Answer a call.
@@ -344,3 +357,57 @@ class ApprovalDesk:
     def _concerns(self, found: StoredApproval, who: Answerer) -> bool:
         named = f"\n{who}\n" in found.row.approvers
         return who.role == "admin" or found.owner == self._owner(who) or named
+
+
+@dataclass(slots=True, eq=False)
+class ApprovalPage:
+    """A page of approvals, newest first; one or a few small ones are in memory at a time.
+
+    Attributes:
+        store: Where they are.
+        which: Which ones.
+        limit: The most.
+        room: Where large ones count until the next one is asked for.
+        last: The number of the last one that was read; 0 before the first.
+        more: Whether there are more; known when all were read.
+    """
+
+    store: ApprovalRecords
+    which: ApprovalFilter
+    limit: int
+    room: Room
+    last: int
+    more: bool = False
+
+    async def records(self) -> AsyncGenerator[dict[str, Any], None]:
+        """Yield the records. The page ends early after `_PAGE_BYTES`; it has one at least."""
+        pages, left, size = EventPages(self.room), self.limit, 0
+        try:
+            while left and size < _PAGE_BYTES:
+                # They may be large: of others than the next one, not even the size is looked at.
+                most = _AT_ONCE if size and not pages.is_large else 1
+                found = await self._next(pages, min(left, most))
+                while found:
+                    left -= 1
+                    size += found[0].row.size
+                    self.last = found[0].number
+                    yield approval_record(found.popleft())
+                if not self.more:
+                    return
+        finally:
+            pages.leave()
+
+    @property
+    def next_cursor(self) -> str | None:
+        """Where the next page begins, or None."""
+        return str(self.last) if self.more else None
+
+    async def _next(self, pages: EventPages, most: int) -> deque[StoredApproval]:
+        sizes = await self.store.approval_sizes(self.which, most + 1, before=self.last)
+
+        async def read(number: int) -> list[StoredApproval]:
+            self.more = number < len(sizes)
+            return await self.store.list_approvals(self.which, before=self.last, limit=number)
+
+        self.more = False
+        return await pages.read_fitting(sizes[:most], read)

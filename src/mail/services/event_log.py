@@ -7,14 +7,17 @@ behind loses its buffer, not its events, and catches up from the store.
 import asyncio
 import json
 from collections import OrderedDict, deque
-from collections.abc import AsyncGenerator, Sequence
-from typing import Final
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from itertools import accumulate
+from typing import Final, TypeVar
 from weakref import WeakSet
 
 from mail.core.events import TaskEvent
 from mail.db.base import EventRecords, EventRow, Owner
 
 __all__ = ["PAGE_EVENTS", "EventLog", "EventPages", "Room", "Subscription"]
+
+T = TypeVar("T")
 
 PAGE_EVENTS: Final = 256
 _PAGE_BYTES: Final = 64 * 1024
@@ -116,6 +119,51 @@ class EventPages:
                     self.hold(total if total > _PAGE_BYTES else 0)
                     return page
             await room.freed()
+
+    @property
+    def is_large(self) -> bool:
+        """Tell whether the last page counts in the room."""
+        return self._held > 0
+
+    async def read_whole(self, read: Callable[[], Awaitable[T]], size: Callable[[T], int]) -> T:
+        """Return what has no size before it is read, and goes with the page.
+
+        It waits while others have more than there is, and is the only such read meanwhile.
+
+        Args:
+            read: Reads it.
+            size: Returns what it takes.
+        """
+        room = self._room
+        while True:
+            async with room.reading:
+                if room.taken - self._held <= room.size:
+                    found = await read()
+                    self.hold(size(found))
+                    return found
+            await room.freed()
+
+    async def read_fitting(
+        self, sizes: Sequence[int], read: Callable[[int], Awaitable[Sequence[T]]]
+    ) -> deque[T]:
+        """Return a page of other things than events, whose sizes are known: at least one.
+
+        Args:
+            sizes: Those of what could be read, in order.
+            read: Reads the first so many.
+        """
+        self.leave()
+        room, totals = self._room, list(accumulate(sizes))
+        most = max(1, sum(total <= _PAGE_BYTES for total in totals)) if totals else 0
+        total = totals[most - 1] if totals else 0
+        while most:
+            async with room.reading:
+                if total <= _PAGE_BYTES or room.fits(total):
+                    found = deque(await read(most))
+                    self.hold(total if total > _PAGE_BYTES else 0)
+                    return found
+            await room.freed()
+        return deque()
 
     def hold(self, size: int) -> None:
         """Count what was read besides the page and goes with it."""

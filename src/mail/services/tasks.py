@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, Protocol
 
 from pydantic_core import from_json, to_json
@@ -110,6 +111,10 @@ def aside_record(row: AsideRow) -> dict[str, Any]:
 
 def _is_open(call: CallRow) -> bool:
     return call.answer is None and not call.is_wait
+
+
+def _calls_size(calls: Iterable[CallRow]) -> int:
+    return sum(len(call.shown) for call in calls)
 
 
 def _shortened(calls: Iterable[CallRow]) -> list[CallRow]:
@@ -230,10 +235,8 @@ class TaskReader:
         """Return a task without events and mail, and hold its open calls with the pages."""
         calls: list[CallRow] = []
         if row.state in (TaskState.RUNNING, TaskState.PAUSED):  # else its calls were closed
-            most = _SHORT_CALL if short else None
-            calls = await self.store.open_calls(self.owner, row.task_id, most)
-            calls = _shortened(calls) if short else calls
-        pages.hold(sum(len(call.shown) for call in calls))
+            read = self._short_calls if short else self.store.open_calls
+            calls = await pages.read_whole(partial(read, self.owner, row.task_id), _calls_size)
         view, count = task_view(row, calls), counts.get(row.task_id, TaskCounts())
         if row.remote_swarms:
             view.waiting_for = _asked(await self.store.task_outbox(self.owner, row.task_id))
@@ -241,6 +244,9 @@ class TaskReader:
             view.waiting_for += await self._asked_participants(row)
         view.event_count, view.task_message_count = count.events, count.waiting
         return view
+
+    async def _short_calls(self, owner: Owner, task_id: str) -> list[CallRow]:
+        return _shortened(await self.store.open_calls(owner, task_id, _SHORT_CALL))
 
     async def _asked_participants(self, row: TaskRow) -> list[str]:
         """Return the participants whose answers the task's agents wait for."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 
 from mail.core.tasks import TaskState
-from mail.db.approvals import ApprovalRow
+from mail.db.approvals import ApprovalFilter, ApprovalRow
 from mail.db.base import (
     CallRow,
     HistoryRow,
@@ -471,6 +471,27 @@ class TestWhatATaskKeeps:
         short = [kept[3], *[call._replace(shown="{}") for call in kept[4:]]]
         assert await store.open_calls(rows.alice, "t1", 4096) == short
         assert await store.open_calls(rows.bob, "t1") == []
+
+    async def test_the_sizes_of_approvals_come_in_the_order_of_the_approvals(
+        self, store: Store, rows: Rows
+    ) -> None:
+        asked = [
+            ApprovalRow(name, "a", name, "approval", "open", "", "x" * 9000, "{}", "", "é" * size)
+            for name, size in (("one", 1), ("two", 20), ("three", 300))
+        ]
+        await store.post(rows.post(approvals=tuple(asked)))
+        again = asked[0]._replace(status="responded", answer="four")
+        await store.post(rows.post(approvals=(again,)))
+        every = ApprovalFilter(rows.alice)
+        assert await store.approval_sizes(every, 9) == [9300, 9020, 9005]
+        newest, *older = await store.list_approvals(every)
+        assert await store.approval_sizes(every, 1, before=newest.number) == [9020]
+        assert [each.row.size for each in older] == [9020, 9005]
+        changed = await store.changed_approvals(every, 0, 9)
+        assert [each.row.approval_id for each in changed] == ["two", "three", "one"]
+        assert await store.approval_sizes(every, 9, after=0) == [9020, 9300, 9005]
+        assert await store.approval_sizes(every, 9, after=changed[1].change) == [9005]
+        assert await store.approval_sizes(every._replace(status="open"), 9) == [9300, 9020]
 
     async def test_the_response_is_the_last_one(self, store: Store, rows: Rows) -> None:
         assert await store.response(rows.alice, "t1") is None

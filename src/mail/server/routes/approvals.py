@@ -4,8 +4,8 @@ The rules are those of `mail.services.approvals`.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing
 from functools import partial, wraps
 from typing import Annotated, Any, Final, Literal
 
@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 from mail.auth.callers import Caller
 from mail.core.approvals import ALLOWS, Answer, Answerer
+from mail.core.pieces import json_line, json_pieces
 from mail.core.schema import MAX_ID, problems_in
 from mail.db.approvals import StoredApproval
 from mail.errors import ProtocolError, UnknownApproval
@@ -45,10 +46,11 @@ from mail.server.deps import (
 from mail.server.idempotent_response import answered_once
 from mail.server.intake import read_json
 from mail.server.openapi import errors
+from mail.server.piecewise import json_object, piecewise
 from mail.server.routes.interswarm import AuditedRoute
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState
-from mail.server.streams import streamed
+from mail.server.streams import once_there_is_room, streamed
 from mail.services.approvals import ApprovalDesk, end_in_time
 
 __all__ = ["router", "webhook"]
@@ -174,6 +176,7 @@ def _with_answer(endpoint: Endpoint) -> Endpoint:
 
 @router.get("/approvals", response_model=GetApprovalsResponse, responses=errors(400))
 async def get_approvals(
+    request: Request,
     state: State,
     caller: TaskOwner,
     status: Annotated[Status, Query(description="Only with this status; `all` for any.")] = "open",
@@ -193,11 +196,27 @@ async def get_approvals(
     These are the calls of tools that need an approval and those of breakpoint tools: in the
     caller's own tasks, and where the caller is named as an approver. Administrators see all.
     """
-    desk = desk_of(state)
-    found, more = await desk.page(
-        answerer(state, caller), status, task_id or "", limit, cursor or ""
-    )
-    return JSONResponse({"approvals": found, "next_cursor": more})
+    room, who = state.quotas.room(caller), answerer(state, caller)
+    page = desk_of(state).page(who, status, task_id or "", limit, cursor or "", room)
+
+    async def following() -> AsyncGenerator[str, None]:
+        yield json_line(page.next_cursor)  # when the page was read
+
+    fields = {"approvals": _listed(page.records()), "next_cursor": following()}
+    return await once_there_is_room(request, room, piecewise(json_object(fields), turn=room.turn))
+
+
+async def _listed(records: AsyncGenerator[dict[str, Any], None]) -> AsyncGenerator[str, None]:
+    yield "["
+    begun = False
+    async with aclosing(records):
+        async for record in records:
+            if begun:
+                yield ","
+            begun = True
+            for piece in json_pieces(record):
+                yield piece
+    yield "]"
 
 
 @router.get(
@@ -220,20 +239,30 @@ async def get_approval_events(
     known = last_event_id if last_event_id is not None else after
     async with AsyncExitStack() as stack:
         stack.enter_context(state.quotas.stream(caller))
+        room = state.quotas.room(caller)
         found = desk_of(state).events(
-            answerer(state, caller), known, lambda: state.draining or state.pool.closed
+            answerer(state, caller), known, lambda: state.draining or state.pool.closed, room
         )
         recheck = partial(state.auth.authenticate, token)
         events = streamed(found, stack.pop_all(), recheck)
-        turn = state.quotas.room(caller).turn
-        return event_source(events, send_timeout=state.config.limits.send_timeout, turn=turn)
+        return event_source(events, send_timeout=state.config.limits.send_timeout, turn=room.turn)
 
 
 @router.get("/approvals/{approval_id}", response_model=Approval, responses=errors(400, 404))
-async def get_approval(state: State, caller: TaskOwner, approval_id: PathApprovalId) -> Response:
+async def get_approval(
+    request: Request, state: State, caller: TaskOwner, approval_id: PathApprovalId
+) -> Response:
     """Get one of them."""
-    desk = desk_of(state)
-    return JSONResponse(desk.record(await desk.get(answerer(state, caller), approval_id)))
+    room, who = state.quotas.room(caller), answerer(state, caller)
+    record = desk_of(state).whole(who, approval_id, room)
+    return await once_there_is_room(request, room, piecewise(_alone(record), turn=room.turn))
+
+
+async def _alone(records: AsyncGenerator[dict[str, Any], None]) -> AsyncGenerator[str, None]:
+    async with aclosing(records):
+        async for record in records:
+            for piece in json_pieces(record):
+                yield piece
 
 
 @router.post(
