@@ -407,6 +407,7 @@ _SIGNATURE: Final = re.compile(
     r"got an unexpected keyword argument '\w+'(?:\. Did you mean '\w+'\?)?|"
     r"got multiple values for (?:keyword )?argument '\w+'|"
     r"got some positional-only arguments passed as keyword arguments: '\w+(?:, \w+)*'|"
+    r"missing a required (?:[a-z-]+ )?argument: '\w+'|"
     r"missing \d+ required [a-z-]+ arguments?: '\w+'(?:,? (?:and )?'\w+')*|"
     r"takes(?:[ (]+(?:\d+|no|at|least|most|exactly|from|to|or|but|and|was|were|given|"
     r"positional|keyword|keyword-only|arguments?)\)?)+)|"
