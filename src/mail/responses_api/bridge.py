@@ -6,7 +6,8 @@ import uuid
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence, Set
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import Any, Final, Protocol
 
@@ -27,8 +28,9 @@ from mail.responses_api.output import (
     opening_events,
     own_ending,
 )
-from mail.responses_api.records import Record, Records, is_key
+from mail.responses_api.records import Kept, Record, Records, is_key
 from mail.responses_api.request import ResponseRequest
+from mail.services.event_log import EventPages, Room
 
 __all__ = [
     "MAX_LOOKED_UP",
@@ -153,7 +155,7 @@ async def _previous(response_id: str, records: Records, tasks: TaskSource) -> MA
     if record is None or newest in (None, response_id):
         return task
     later = await records.load(newest or "")
-    if later is not None and later.response["status"] == "completed":
+    if later is not None and later.status == "completed":
         raise ResponsesError(
             f"The conversation has continued after '{response_id}', and tasks have no branches; "
             f"continue with '{newest}'.",
@@ -287,17 +289,20 @@ class ResponsesBridge:
         swarm: The caller's swarm.
         records: Where the caller's responses are kept.
         model: What responses call the model, when the request does not name one.
+        room: What is large is read of one response at a time where this is shared.
     """
 
     swarm: BridgedSwarm
     records: Records
     model: str
+    room: Room = field(default_factory=Room)
 
     async def plan(self, request: ResponseRequest) -> RunPlan:
         """Find the task that a request is for; see `mail.responses_api.bridge.plan_run`."""
-        if request.previous_response_id is not None:
-            await self._settle_newest(request.previous_response_id)
-        return await plan_run(request, self.records, self.swarm)
+        async with self.room.reading:
+            if request.previous_response_id is not None:
+                await self._settle_newest(request.previous_response_id)
+            return await plan_run(request, self.records, self.swarm)
 
     async def _settle_newest(self, previous: str) -> None:
         """Note the end of the conversation's newest response, if nobody has seen it yet."""
@@ -363,7 +368,8 @@ class ResponsesBridge:
         )
         before = Usage.from_dict(kept["before"])
         record = Record(response=response, before=before, began=known.first_event)
-        await self.records.complete(record)
+        async with self.room.reading:
+            await self.records.complete(record)
         run = await self.swarm.follow_run(known)
         return Exchange(request, run, record, keyed=True, repeats=True)
 
@@ -422,13 +428,18 @@ class ResponsesBridge:
         for event in closing_events(response):
             yield event
 
-    async def retrieve(self, response_id: str) -> dict[str, Any]:
+    async def retrieve(self, response_id: str, pages: EventPages) -> Kept:
         """Return a response as it is now.
+
+        Args:
+            response_id: The response.
+            pages: Where it counts, until they are left.
 
         Raises:
             NoSuchResponse: the caller has none of this id.
         """
-        return (await self._current(response_id)).response
+        read = partial(self._current, response_id)
+        return await pages.read_whole(read, lambda found: found.size)
 
     async def delete(self, response_id: str) -> dict[str, Any]:
         """Forget a response; its task stays.
@@ -436,62 +447,70 @@ class ResponsesBridge:
         Raises:
             NoSuchResponse: the caller has none of this id.
         """
-        if await self.records.load(response_id) is None:
-            raise NoSuchResponse(response_id)
+        async with self.room.reading:
+            if await self.records.load(response_id) is None:
+                raise NoSuchResponse(response_id)
         await self.records.delete(response_id)
         return {"id": response_id, "object": "response", "deleted": True}
 
-    async def cancel(self, response_id: str) -> dict[str, Any]:
+    async def cancel(self, response_id: str) -> None:
         """Cancel the task of a response that has not ended; a cancelled one stays as it is.
 
         Raises:
             NoSuchResponse: the caller has none of this id.
             ResponsesError: it has ended already, or its task goes on for a later response.
         """
-        record = await self._current(response_id)
-        if record.response["status"] == "cancelled":
-            return record.response
-        if record.ended:
-            status = record.response["status"]
-            raise ResponsesError(f"Cannot cancel a {status} response.", "response_id")
-        newest = await self.records.newest(record.task_id)
-        if newest not in (None, record.id):
+        async with self.room.reading:
+            task_id = await self._cancelled_by(response_id)
+        if task_id is not None:
+            await self.swarm.cancel_task(task_id)
+
+    async def _cancelled_by(self, response_id: str) -> str | None:
+        """Return the task whose end cancels a response; None when the response is cancelled."""
+        found = await self._current(response_id)
+        if found.status == "cancelled":
+            return None
+        if found.ended:
+            raise ResponsesError(f"Cannot cancel a {found.status} response.", "response_id")
+        newest = await self.records.newest(found.task_id)
+        if newest not in (None, found.id):
             raise ResponsesError(
                 f"The task continues for a later response; cancel '{newest}' instead.",
                 "response_id",
             )
-        await self.swarm.cancel_task(record.task_id)
-        return (await self._current(response_id)).response
+        return found.task_id
 
-    async def _current(self, response_id: str) -> Record:
-        """Return a record; one that nobody saw the end of gets it from its task."""
-        record = await self.records.load(response_id)
-        if record is None:
+    async def _current(self, response_id: str) -> Kept:
+        """Return what is kept of a response; if nobody saw its end, it gets it from its task."""
+        kept = await self.records.load(response_id)
+        if kept is None:
             raise NoSuchResponse(response_id)
-        if record.ended:
-            return record
-        task = await self.swarm.read_task(record.task_id, with_events=False)
-        found = await self._own_ending(record)  # later: what ended by then is in the log
+        if kept.ended:
+            return kept
+        task = await self.swarm.read_task(kept.task_id, with_events=False)
+        found = await self._own_ending(kept)  # later: what ended by then is in the log
         if found is not None:
             ending, used = found
-            return await self._settled(record, ending, used)
+            return await self._settled(kept, ending, used)
         if task is not None and task.status is TaskState.RUNNING:
-            return record
-        newest = await self.records.newest(record.task_id)
-        if task is None or newest not in (None, record.id):
+            return kept
+        newest = await self.records.newest(kept.task_id)
+        if task is None or newest not in (None, kept.id):
             ending = ResponseEnding(status=TaskState.FAILED, body=_GONE)
         else:
             ending = ResponseEnding.of_task(task)
-        return await self._settled(record, ending, task.total_usage if task else None)
+        return await self._settled(kept, ending, task.total_usage if task else None)
 
-    async def _own_ending(self, record: Record) -> tuple[ResponseEnding, Usage | None] | None:
+    async def _own_ending(
+        self, record: Record | Kept
+    ) -> tuple[ResponseEnding, Usage | None] | None:
         """Return how the response's own run ended, if that is known by now."""
         if not record.began:
             return None
         async with aclosing(self._events_of(record)) as events:
             return await own_ending(events)
 
-    async def _events_of(self, record: Record) -> AsyncGenerator[TaskEvent, None]:
+    async def _events_of(self, record: Record | Kept) -> AsyncGenerator[TaskEvent, None]:
         """Yield the task's events from the first of the response's run on, a page at a time."""
         store, after = self.records.store, record.began - 1
         while page := deque(
@@ -501,8 +520,11 @@ class ResponsesBridge:
             while page:
                 yield page.popleft()
 
-    async def _settled(self, record: Record, ending: ResponseEnding, used: Usage | None) -> Record:
-        return replace(record, response=await self._keep(record, ending, used))
+    async def _settled(self, kept: Kept, ending: ResponseEnding, used: Usage | None) -> Kept:
+        settled = await self.records.end(_ended(kept.record, ending, used))
+        if settled is None:
+            raise NoSuchResponse(kept.id)
+        return settled
 
     async def _end(
         self, exchange: Exchange, ending: ResponseEnding, work: Sequence[dict[str, Any]] = ()
@@ -511,21 +533,21 @@ class ResponsesBridge:
         found = await self._own_ending(record) if exchange.keyed else None
         task = await self.swarm.read_task(record.task_id, with_events=False)
         used = found[1] if found else task.total_usage if task else None
-        return await self._keep(record, ending, used, work)
+        ended = _ended(record, ending, used, work)
+        await self.records.end(ended)
+        return ended.response
 
-    async def _keep(
-        self,
-        record: Record,
-        ending: ResponseEnding,
-        after: Usage | None,
-        work: Sequence[dict[str, Any]] = (),
-    ) -> dict[str, Any]:
-        """Keep the end of a response; ``after`` is what its task had used by then."""
-        used = Usage.none() if after is None else _difference(after, record.before)
-        at = ending.at or int(time.time())
-        response = ended_response(record.response, ending, used, at, work)
-        await self.records.end(replace(record, response=response))
-        return response
+
+def _ended(
+    record: Record,
+    ending: ResponseEnding,
+    after: Usage | None,
+    work: Sequence[dict[str, Any]] = (),
+) -> Record:
+    """Return the record of a response that has ended; ``after`` is what its task had used."""
+    used = Usage.none() if after is None else _difference(after, record.before)
+    at = ending.at or int(time.time())
+    return replace(record, response=ended_response(record.response, ending, used, at, work))
 
 
 def _kept(record: Record) -> str:

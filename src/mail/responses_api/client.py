@@ -8,6 +8,7 @@ from mail.db.base import Owner
 from mail.responses_api.bridge import BridgedSwarm, ResponsesBridge
 from mail.responses_api.records import Records
 from mail.responses_api.request import ResponseRequest
+from mail.services.event_log import EventPages
 
 if TYPE_CHECKING:
     from openai.types.responses import Response, ResponseStreamEvent
@@ -160,7 +161,12 @@ class Responses:
 
     async def retrieve(self, response_id: str) -> "Response":
         """Return a response as it is now; raises `NoSuchResponse`."""
-        return self._response(await self._owner.bridge.retrieve(response_id))
+        bridge = self._owner.bridge
+        pages = EventPages(bridge.room)
+        try:
+            return self._response((await bridge.retrieve(response_id, pages)).record.response)
+        finally:
+            pages.leave()
 
     async def delete(self, response_id: str) -> None:
         """Forget a response; raises `NoSuchResponse`. Its task stays."""
@@ -168,7 +174,8 @@ class Responses:
 
     async def cancel(self, response_id: str) -> "Response":
         """Cancel the task of a response that has not ended; raises `ResponsesError`."""
-        return self._response(await self._owner.bridge.cancel(response_id))
+        await self._owner.bridge.cancel(response_id)
+        return await self.retrieve(response_id)
 
     def _response(self, data: Mapping[str, Any]) -> "Response":
         from openai.types.responses import Response

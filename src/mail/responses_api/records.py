@@ -5,20 +5,24 @@ also where a store in memory forgets their task.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from mail.core.pieces import json_line
 from mail.core.usage import Usage
 from mail.db.base import MemoryRow, Owner, Store
 
-__all__ = ["NEWEST_TASKS", "Record", "Records", "is_key"]
+__all__ = ["NEWEST_TASKS", "Kept", "Record", "Records", "is_key"]
 
 _RESPONSES: Final = ("mail:responses",)
 _NEWEST: Final = ("mail:newest-responses",)
 _CALLS: Final = ("mail:response-calls",)
 _MAX_KEY: Final = 256
+_FIRST: Final = '{"response"'
+_THEN: Final = ',"response":'
 NEWEST_TASKS: Final = 500
 """Among so many of its newest tasks a caller's task is found by a call without a row of its own."""
 
@@ -44,10 +48,76 @@ class Record:
         """The id of its task."""
         return str(self.response["task_id"])
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A record as it is stored: what is asked of it in short, and the response as JSON.
+
+    A response may have megabytes. It is stored as it is sent, so that nothing reads or encodes it.
+    """
+
+    id: str
+    task_id: str
+    status: str
+    before: Usage
+    began: int
+    text: str
+
+    @classmethod
+    def of(cls, record: Record) -> "Kept":
+        """Return what is stored of a record."""
+        return cls(
+            id=record.id,
+            task_id=record.task_id,
+            status=str(record.response["status"]),
+            before=record.before,
+            began=record.began,
+            text=json_line(record.response),
+        )
+
+    @classmethod
+    def read(cls, value: str) -> "Kept":
+        """Read the value of a row."""
+        if value.startswith(_FIRST):  # a row of an older version
+            kept = json.loads(value)
+            record = Record(
+                response=kept["response"],
+                before=Usage.from_dict(kept["before"]),
+                began=kept.get("began", 0),
+            )
+            return cls.of(record)
+        # In strings a quotation mark is escaped, so nothing in front of the response looks like it.
+        end = value.index(_THEN)
+        kept = json.loads(f"{value[:end]}}}")
+        text = value[end + len(_THEN) : -1]
+        return cls(**kept | {"before": Usage.from_dict(kept["before"]), "text": text})
+
+    @property
+    def row(self) -> MemoryRow:
+        """What is stored."""
+        short = {
+            "id": self.id,
+            "task_id": self.task_id,
+            "status": self.status,
+            "before": self.before.to_dict(),
+            "began": self.began,
+        }
+        return _row(_RESPONSES, self.id, f"{json_line(short)[:-1]}{_THEN}{self.text}}}")
+
     @property
     def ended(self) -> bool:
         """Tell whether its status is final."""
-        return str(self.response["status"]) != "in_progress"
+        return self.status != "in_progress"
+
+    @property
+    def size(self) -> int:
+        """What it takes in memory."""
+        return sys.getsizeof(self.text)
+
+    @property
+    def record(self) -> Record:
+        """The record."""
+        return Record(response=json.loads(self.text), before=self.before, began=self.began)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,29 +127,32 @@ class Records:
     store: Store
     owner: Owner
 
-    async def load(self, response_id: str) -> Record | None:
-        """Return a response's record, or None."""
+    async def load(self, response_id: str) -> Kept | None:
+        """Return what is kept of a response, or None."""
         value = await self._get(_RESPONSES, response_id)
-        if value is None:
-            return None
-        before, began = Usage.from_dict(value["before"]), value.get("began", 0)
-        return Record(response=value["response"], before=before, began=began)
+        return None if value is None else Kept.read(value)
 
-    async def end(self, record: Record) -> None:
+    async def end(self, record: Record) -> Kept | None:
         """Keep the last form of a response, unless it was forgotten meanwhile, and its calls.
 
         The calls of an unstored response are kept, too: without them, a caller that sends the
         whole conversation each time could not answer them.
+
+        Returns:
+            What is kept of the response; None for an unstored or forgotten one.
         """
         rows = [
-            _row(_CALLS, key, {"task_id": record.task_id})
+            _row(_CALLS, key, json_line({"task_id": record.task_id}))
             for item in record.response["output"]
             if item["type"] == "function_call"
             for key in (item["id"], item["call_id"])
         ]
+        kept = None
         if record.response["store"] and await self.load(record.id) is not None:
-            rows.append(_kept(record))
+            kept = Kept.of(record)
+            rows.append(kept.row)
         await self._put(rows)
+        return kept
 
     async def begin(self, record: Record) -> None:
         """Keep the record of a response that has begun: it is the newest of its task."""
@@ -89,13 +162,14 @@ class Records:
         """Return what `begin` keeps: the record, and that it is the newest; nothing if unstored."""
         if not record.response["store"]:
             return []
-        return [_kept(record), _row(_NEWEST, record.task_id, {"id": record.id})]
+        newest = _row(_NEWEST, record.task_id, json_line({"id": record.id}))
+        return [Kept.of(record).row, newest]
 
     async def complete(self, record: Record) -> None:
         """Note where the run of a response began, if its process died before it could do so."""
         found = await self.load(record.id)
         if found is not None and not found.began and not found.ended:
-            await self._put([_kept(record)])
+            await self._put([Kept.of(record).row])
 
     async def delete(self, response_id: str) -> None:
         """Forget a response; its task stays."""
@@ -104,7 +178,7 @@ class Records:
     async def newest(self, task_id: str) -> str | None:
         """Return the id of a task's newest response, or None."""
         value = await self._get(_NEWEST, task_id)
-        return value["id"] if value else None
+        return None if value is None else str(json.loads(value)["id"])
 
     async def task_of(self, call_id: str, item_ids: Iterable[str]) -> str | None:
         """Return the id of the task that made a call, or None.
@@ -116,7 +190,7 @@ class Records:
         for key in (*item_ids, call_id):
             value = await self._get(_CALLS, key)
             if value is not None:
-                return str(value["task_id"])
+                return str(json.loads(value)["task_id"])
         return None
 
     async def paused_on(self, call_ids: Iterable[str]) -> str | None:
@@ -128,11 +202,11 @@ class Records:
         keys = [call_id for call_id in call_ids if is_key(call_id)]
         return await self.store.paused_on(self.owner, keys, NEWEST_TASKS) if keys else None
 
-    async def _get(self, namespace: tuple[str, ...], key: str) -> Any:
+    async def _get(self, namespace: tuple[str, ...], key: str) -> str | None:
         if not is_key(key):
             return None
         row = await self.store.get_memory(self.owner, namespace, key)
-        return None if row is None else json.loads(row.value)
+        return None if row is None else row.value
 
     async def _put(self, rows: list[MemoryRow]) -> None:
         if rows:
@@ -144,12 +218,6 @@ def is_key(text: str) -> bool:
     return 0 < len(text) <= _MAX_KEY and text.isprintable()
 
 
-def _kept(record: Record) -> MemoryRow:
-    before = record.before.to_dict()
-    kept = {"response": record.response, "before": before, "began": record.began}
-    return _row(_RESPONSES, record.id, kept)
-
-
-def _row(namespace: tuple[str, ...], key: str, value: Mapping[str, Any]) -> MemoryRow:
+def _row(namespace: tuple[str, ...], key: str, value: str) -> MemoryRow:
     now = datetime.now(UTC).isoformat()
-    return MemoryRow(namespace, key, json.dumps(value), now, now)
+    return MemoryRow(namespace, key, value, now, now)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final
 
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response, StreamingResponse
 
 from mail.db.rows import key_size
 from mail.errors import KeyTaken, StoreError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["answered_once"]
 
-Endpoint = Callable[..., Awaitable[JSONResponse]]
+Endpoint = Callable[..., Awaitable[Response]]
 
 LARGEST_KEPT: Final = 4 * 1024
 """Bytes of an answer that are kept. Keys are cheap to make, so what they keep must be small."""
@@ -74,7 +74,9 @@ def answered_once(
     return decorated
 
 
-def _kept(response: JSONResponse) -> str | None:
+def _kept(response: Response) -> str | None:
+    if isinstance(response, StreamingResponse):  # it has more than one piece
+        return None
     body = bytes(response.body).decode()
     if len(body) > LARGEST_KEPT:
         return None

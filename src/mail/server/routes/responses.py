@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from typing_extensions import TypedDict
 
 from mail.auth.callers import Caller
-from mail.core.pieces import json_pieces
+from mail.core.pieces import json_pieces, sliced
 from mail.core.tasks import TaskState
 from mail.db.base import IdempotencyRow
 from mail.errors import BudgetExceeded, ShuttingDown, TaskFailed
@@ -32,11 +32,12 @@ from mail.server.idempotency import replayed
 from mail.server.idempotent_response import answered_once
 from mail.server.intake import read_object
 from mail.server.openai_errors import OpenAIRoute, openai_error_response, openai_errors
-from mail.server.piecewise import json_answer
+from mail.server.piecewise import json_answer, piecewise
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState, owner_of
 from mail.server.storage import declared_size
-from mail.server.streams import CLIENT_GONE, streamed, while_connected
+from mail.server.streams import CLIENT_GONE, once_there_is_room, streamed, while_connected
+from mail.services.event_log import EventPages
 
 if TYPE_CHECKING:
     from sse_starlette import ServerSentEvent
@@ -211,8 +212,7 @@ async def get_response(
     """Get a response as it is now."""
     if request.query_params.get("stream", "false").lower() == "true":
         raise ResponsesError("a stored response cannot be streamed; poll it instead", "stream")
-    async with _bridge(state, caller, token) as bridge:
-        return await json_answer(await bridge.retrieve(response_id))
+    return await _as_it_is(request, state, caller, token, response_id)
 
 
 @debug.delete("/responses/{response_id}")
@@ -239,17 +239,38 @@ async def cancel_response(
     caller: Person,
     token: BearerToken,
     key: IdempotencyKey = None,
-) -> JSONResponse:
+) -> Response:
     """Cancel the task of a response that has not ended."""
     async with _bridge(state, caller, token) as bridge:
-        return JSONResponse(await bridge.cancel(response_id))
+        await bridge.cancel(response_id)
+    return await _as_it_is(request, state, caller, token, response_id)
 
 
 @asynccontextmanager
 async def _bridge(state: ServerState, caller: Caller, token: str) -> AsyncIterator[ResponsesBridge]:
     async with state.pool.lease(caller, token) as swarm:
         owner = owner_of(state, caller)  # that of the instance, which may be of an older swarm
-        yield ResponsesBridge(swarm, Records(state.store, owner), owner.swarm)
+        room = state.quotas.room(caller)
+        yield ResponsesBridge(swarm, Records(state.store, owner), owner.swarm, room)
+
+
+async def _as_it_is(
+    request: Request, state: ServerState, caller: Caller, token: str, response_id: str
+) -> Response:
+    """Answer with a stored response, for which there is room until it is sent."""
+    room = state.quotas.room(caller)
+
+    async def texts() -> AsyncGenerator[str, None]:
+        pages = EventPages(room)
+        try:
+            async with _bridge(state, caller, token) as bridge:
+                found = await bridge.retrieve(response_id, pages)
+            for text in sliced(found.text):
+                yield text
+        finally:
+            pages.leave()
+
+    return await once_there_is_room(request, room, piecewise(texts(), turn=room.turn))
 
 
 def _model(state: ServerState, caller: Caller) -> Model:

@@ -1,0 +1,150 @@
+"""Large stored responses cost their caller room, and other callers nothing."""
+
+import asyncio
+import json
+import socket
+from typing import Any
+
+import httpx
+import pytest
+from openai import AsyncOpenAI, BadRequestError
+
+from mail.auth.callers import Caller
+from mail.core.tasks import TaskState
+from mail.core.usage import Usage
+from mail.db.base import MemoryRow, Owner
+from mail.db.memory import MemoryStore
+from mail.responses_api import records
+from mail.responses_api.output import ResponseEnding, ended_response, new_response
+from mail.server.app import create_app
+from tests.responses_api.support import DEBUG, Office
+from tests.server.kit import bearer, serving
+
+ALICE = Owner("test-swarm", "user", "alice")
+NOW = "2026-01-01T00:00:00+00:00"
+TEXT = 'said "è漢😀" \\ \x85\u2028\n'
+
+
+async def seed(
+    store: MemoryStore, response_id: str, size: int, status: TaskState = TaskState.COMPLETED
+) -> dict[str, Any]:
+    """Store a response as earlier versions did."""
+    begun = new_response(response_id, "t", 1, "m", {"instructions": "x" * size, "store": True})
+    ending = ResponseEnding(status=status, body=TEXT)
+    response = ended_response(begun, ending, Usage.none(), 2)
+    kept = {"response": response, "before": Usage.none().to_dict(), "began": 1}
+    row = MemoryRow(("mail:responses",), response_id, json.dumps(kept), NOW, NOW)
+    await store.put_memories(ALICE, [row])
+    return response
+
+
+async def test_requests_for_responses_wait_until_unread_ones_are_read(
+    store: MemoryStore, office: Office
+) -> None:
+    await seed(store, "resp_large", 20_000_000)
+    small = await seed(store, "resp_small", 10, TaskState.CANCELLED)
+    app = create_app(DEBUG, template=office.template, store=store)
+    async with serving(app) as client:
+        room = app.state.mail.quotas.room(Caller("user", "alice"))
+        client.headers = httpx.Headers(bearer("alice"))
+        headers = "".join(f"{name}: {value}\r\n" for name, value in bearer("alice").items())
+        with socket.create_connection(("127.0.0.1", client.base_url.port)) as stalled:
+            line = "GET /v1/responses/resp_large HTTP/1.1\r\nHost: x\r\n"
+            stalled.sendall(f"{line}{headers}\r\n".encode())
+            await asyncio.to_thread(stalled.recv, 100)
+            assert room.taken > 20_000_000
+            waiting = [
+                asyncio.ensure_future(client.get("/v1/responses/resp_small")),
+                asyncio.ensure_future(client.post("/v1/responses/resp_small/cancel")),
+            ]
+            async with asyncio.timeout(10):
+                while len(room._waiting) < len(waiting):
+                    await asyncio.sleep(0.01)
+        for answer in await asyncio.gather(*waiting):
+            assert answer.json() == small
+        assert room.taken == 0
+
+
+async def test_responses_of_one_caller_are_read_one_after_the_other(
+    openai: AsyncOpenAI,
+    http: httpx.AsyncClient,
+    store: MemoryStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done = await openai.responses.create(model="m", input="hello")
+    read, reading, most = store.get_memory, 0, 0
+
+    async def slowly(owner: Owner, namespace: tuple[str, ...], key: str) -> MemoryRow | None:
+        nonlocal reading, most
+        reading += namespace == ("mail:responses",)
+        most = max(most, reading)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        reading -= namespace == ("mail:responses",)
+        return await read(owner, namespace, key)
+
+    monkeypatch.setattr(store, "get_memory", slowly)
+    path = f"/v1/responses/{done.id}"
+    asked = {"model": "m", "input": [], "previous_response_id": done.id}
+    headers = bearer("alice")
+    answers = await asyncio.gather(
+        *(http.get(path, headers=headers) for _ in range(4)),
+        *(http.post(f"{path}/cancel", headers=headers) for _ in range(4)),
+        *(http.post("/v1/responses", json=asked, headers=headers) for _ in range(4)),
+    )
+    assert [answer.status_code for answer in answers] == [200] * 4 + [400] * 8
+    assert most == 1
+
+
+async def test_what_a_stored_response_says_is_not_decoded(
+    openai: AsyncOpenAI, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await openai.responses.create(model="m", input=TEXT * 10_000)
+    decoded: list[int] = []
+
+    class Watched:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(json, name)
+
+        def loads(self, text: str) -> Any:
+            decoded.append(len(text))
+            return json.loads(text)
+
+    monkeypatch.setattr(records, "json", Watched())
+    answer = await http.get(f"/v1/responses/{made.id}", headers=bearer("alice"))
+    assert answer.json() == made.to_dict()
+    with pytest.raises(BadRequestError, match="Cannot cancel a completed response"):
+        await openai.responses.cancel(made.id)
+    again = await openai.responses.create(model="m", input="on", previous_response_id=made.id)
+    assert again.output_text == "You said: on"
+    assert max(decoded) < 1000
+
+
+async def test_the_cancellation_of_a_large_response_with_a_key_can_be_repeated(
+    openai: AsyncOpenAI, http: httpx.AsyncClient, office: Office
+) -> None:
+    made = await openai.responses.create(
+        model="m", input="hang on", instructions="x" * 100_000, background=True
+    )
+    await office.desk.entered.wait()
+    headers = bearer("alice") | {"Idempotency-Key": "k"}
+    for _ in range(2):
+        answer = await http.post(f"/v1/responses/{made.id}/cancel", headers=headers)
+        assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
+
+
+async def test_a_response_of_an_earlier_version_is_read_and_continued(
+    openai: AsyncOpenAI, http: httpx.AsyncClient, store: MemoryStore
+) -> None:
+    old = await seed(store, "resp_old", 100_000)
+    answer = await http.get("/v1/responses/resp_old", headers=bearer("alice"))
+    assert answer.json() == old
+    made = await openai.responses.create(model="m", input="hello")
+    row = await store.get_memory(ALICE, ("mail:responses",), made.id)
+    assert row is not None
+    kept = json.loads(row.value)  # as earlier versions read it
+    assert (kept["response"], kept["before"]["calls"]) == (made.to_dict(), 0)
+    older = json.dumps({"response": kept["response"], "before": kept["before"], "began": 1})
+    await store.put_memories(ALICE, [row._replace(value=older)])
+    more = await openai.responses.create(model="m", input="on", previous_response_id=made.id)
+    assert more.to_dict()["task_id"] == made.to_dict()["task_id"]
