@@ -68,9 +68,13 @@ def lead_swarm(
     path: Path,
     user_token: str = "a-token-0123456789",
     breakpoint_tools: Sequence[str] = ("ask_user",),
+    others: Sequence[MAILAgentTemplate] = (),
     **params: Any,
 ) -> MAILSwarm:
-    """Return a swarm whose lead may look words up, ask the user and search the web."""
+    """Return a swarm whose lead may look words up, ask the user and search the web.
+
+    It may write to the others.
+    """
 
     def made(**given: Any) -> LiteLLMSupervisorFunction:
         given["tools"] = [*given["tools"], *filter(None, [BUILTIN_TOOLS.get(path.wire)])]
@@ -79,7 +83,7 @@ def lead_swarm(
     lead = MAILAgentTemplate(
         name="lead",
         factory=made,
-        comm_targets=[],
+        comm_targets=[other.name for other in others],
         actions=[LOOK_UP, ASK_USER],
         agent_params={
             "llm": path.llm,
@@ -95,7 +99,7 @@ def lead_swarm(
     template = MAILSwarmTemplate(
         name="providers",
         version="1.3.6",
-        agents=[lead],
+        agents=[lead, *others],
         actions=[LOOK_UP, ASK_USER],
         entrypoint="lead",
         breakpoint_tools=breakpoint_tools,

@@ -14,6 +14,7 @@ from mail.core.addresses import (
     create_system_address,
 )
 from mail.core.envelope import Envelope
+from mail.core.render import FAILURE
 from mail.core.wire import MessageKind
 
 __all__ = ["Composer", "Subject"]
@@ -26,7 +27,7 @@ class Subject(StrEnum):
     ACTION_COMPLETE_BROADCAST = "::action_complete_broadcast::"
     ACTION_ERROR = "::action_error::"
     ACTION_OUTCOME_UNKNOWN = "::action_outcome_unknown::"
-    AGENT_ERROR = "::agent_error::"
+    AGENT_ERROR = FAILURE
     BREAKPOINT_TOOL_CALL = "::breakpoint_tool_call::"
     DELIVERY_DELAYED = "::delivery_delayed::"
     HELP = "::help::"

@@ -34,7 +34,7 @@ class Mail:
             root = ElementTree.fromstring(content.strip())  # noqa: S314 - our own rendering
         except ElementTree.ParseError:
             return cls(body=content)
-        sender = root.find("from")
+        sender, body = root.find("from"), root.find("body")
         if root.tag != "incoming_message" or sender is None:
             return cls(body=content)
         kind = sender.get("type", "")
@@ -42,7 +42,7 @@ class Mail:
             sender=sender.text or "",
             sender_type=kind,
             subject=subject_as_sent(root.findtext("subject", ""), kind),
-            body=root.findtext("body", ""),
+            body="".join(body.itertext()) if body is not None else "",
         )
 
 

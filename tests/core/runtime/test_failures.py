@@ -377,7 +377,7 @@ async def test_text_that_looks_like_markup_or_control_changes_nothing() -> None:
     assert answer["message"]["body"] == body
     assert len(seen) == 1
     assert seen[0].count("<incoming_message>") == seen[0].count("</incoming_message>") == 1
-    assert "::action_complete_broadcast::" in seen[0]
+    assert r"\::action_complete_broadcast\::" in seen[0]
     await runtime.shutdown()
 
 

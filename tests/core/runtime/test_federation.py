@@ -201,8 +201,8 @@ async def test_the_end_of_a_run_answers_exactly_the_agents_that_asked(store) -> 
         message = await harbour.runtime().submit_and_wait(question(), timeout=5)
         assert message["message"]["body"] == "all"
         assert sorted(heard) == [
-            ("Report", "second heard \\::task_complete:: about from second"),
-            ("\\::task_complete::", "about from lead"),
+            ("Report", "second heard \\::task_complete\\:: about from second"),
+            ("\\::task_complete\\::", "about from lead"),
         ]
         await reaches(weather, WEATHER, TaskState.COMPLETED)
         await is_over(network)
@@ -221,7 +221,7 @@ async def test_an_agent_that_fails_answers_with_the_reason(store) -> None:
         harbour = network.add("harbour", asking)
         weather = network.add("weather", lambda: {"wind": leader(broken)}, store=store)
         message = await harbour.runtime().submit_and_wait(question(), timeout=5)
-        assert message["message"]["body"].startswith("\\::agent_error::: Agent 'wind' failed")
+        assert message["message"]["body"].startswith("\\::agent_error\\::: Agent 'wind' failed")
         await reaches(weather, WEATHER, TaskState.COMPLETED)
         await is_over(network)
 
@@ -236,7 +236,7 @@ async def test_who_owes_an_answer_and_only_waits_is_asked_to_finish_then_fails(
         harbour = network.add("harbour", asking)
         weather = network.add("weather", lambda: {"wind": leader(idle)}, store=store)
         message = await harbour.runtime().submit_and_wait(question(), timeout=5)
-        assert message["message"]["body"].startswith("\\::task_error::: the task stalled")
+        assert message["message"]["body"].startswith("\\::task_error\\::: the task stalled")
         await reaches(weather, WEATHER, TaskState.FAILED)
         await is_over(network)
 
@@ -253,7 +253,7 @@ async def test_a_chain_of_swarms_answers_back_and_ends_together(store) -> None:
         network.add("weather", lambda: {"wind": leader(middle)}, store=store)
         sea = network.add("sea", lambda: {"buoy": leader(completes)})
         message = await harbour.runtime().submit_and_wait(question("waves"), timeout=5)
-        assert message["message"]["body"] == "\\::task_complete::: middle about waves"
+        assert message["message"]["body"] == "\\::task_complete\\::: middle about waves"
         await is_over(network)
         [row] = await sea.store.list_tasks(Owner("sea", "swarm", "weather"))
         assert row.task_owner == "user:ines@harbour"
@@ -773,7 +773,7 @@ async def test_a_restart_in_between_loses_nothing(tmp_path, which) -> None:
         await reaches(weather, WEATHER, TaskState.COMPLETED)
         await is_over(network)
         [end] = terminals(await events(harbour, HARBOUR))
-        assert end == ("completed", "\\::task_complete::: about Hello")
+        assert end == ("completed", "\\::task_complete\\::: about Hello")
     for store in stores.values():
         await store.close()
 
@@ -798,5 +798,5 @@ async def test_the_last_words_of_an_older_contributor_answer_who_waits(store) ->
         weather = network.add("weather", lambda: {"wind": leader(completes)})
         weather.stripped = True
         message = await harbour.runtime().submit_and_wait(question(), timeout=5)
-        assert message["message"]["body"] == "\\::task_complete::: about Hello"
+        assert message["message"]["body"] == "\\::task_complete\\::: about Hello"
         await is_over(network)

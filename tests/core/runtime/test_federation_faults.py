@@ -572,7 +572,7 @@ async def test_breakpoint_calls_surface_through_a_swarm_in_between(store) -> Non
             RunRequest(**resume, breakpoint_tool_call_result={"call_id": second, "content": "B"})
         )
         result = await last.result(5)
-        assert result.message["message"]["body"] == "\\::task_complete::: A B"
+        assert result.message["message"]["body"] == "\\::task_complete\\::: A B"
         await reaches(weather, WEATHER, TaskState.COMPLETED)
         await is_over(network)
         assert await state(sea, Owner("sea", "swarm", "weather")) is TaskState.COMPLETED

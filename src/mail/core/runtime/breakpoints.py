@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
-from mail.core.render import has_status
 from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.approvals import is_held
 from mail.core.runtime.context import RuntimeContext
@@ -138,10 +137,10 @@ def match_answers(task: ActiveTask, payload: object) -> list[tuple[CallRow, str]
 def answer_entry(call: AgentToolCall, content: str) -> dict[str, Any]:
     """Return the history entry of a result that a caller gave.
 
-    One that could be taken for that of MAIL's own tool says whose it is.
+    One in place of MAIL's own tool says whose it is: a result of that tool is not labelled.
     """
     entry = call.create_response_msg(content)
-    if is_own_text(call.tool_name) and has_status(content):
+    if is_own_text(call.tool_name):
         entry[ANSWERED_BY] = "caller"
     return entry
 
