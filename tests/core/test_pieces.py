@@ -23,6 +23,8 @@ LONG = 'a"\\\n\u2028\ud800é漢' * PIECE
         [1, [True, {"a": [], "b": {}}], "é"],
         {"k\n": LONG, "l": [LONG, 0]},
         list(range(PIECE)),
+        [[], {}, "", None] * PIECE,
+        {"k" * PIECE: {"k": ["a" * 9, -1.5, 1e-05, "\x7f"]}},
     ],
 )
 def test_pieces_are_the_line_of_the_value(value: Any) -> None:
