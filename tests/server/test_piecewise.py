@@ -65,6 +65,37 @@ async def test_a_page_of_events_ends_at_its_number_and_at_its_bytes(
     assert three["next_after"] == 1503
 
 
+@pytest.mark.parametrize("verb", ["load_task", "events", "task_counts"])
+@pytest.mark.parametrize("known", [0, 2])
+async def test_a_task_that_ends_while_it_is_read_is_not_shown_ended_without_its_events(
+    client: httpx.AsyncClient,
+    store: MemoryStore,
+    monkeypatch: pytest.MonkeyPatch,
+    verb: str,
+    known: int,
+) -> None:
+    row = TaskRow("t", str(ALICE), (str(ALICE),), NOW, "supervisor")
+    event = EventRow("tool_call", NOW)
+    await store.post(Post(owner=ALICE, task=row, events=(event,) * known))
+    reads = getattr(store, verb)
+
+    async def ends(*given: Any) -> Any:
+        monkeypatch.setattr(store, verb, reads)
+        ended = row.changed(state=TaskState.COMPLETED)
+        await store.post(Post(owner=ALICE, task=ended, events=(event,) * 3))
+        return await reads(*given)
+
+    monkeypatch.setattr(store, verb, ends)
+    after, seen = known, 0
+    for _ in range(3):
+        task = (await get(client, "/tasks/t", after=after)).json()
+        seen += len(task["events"])
+        after = known + seen
+        if task["completed"] and task["next_after"] is None:
+            break
+    assert (task["completed"], task["event_count"], seen) == (True, known + 3, 3)
+
+
 @pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=x", "after=-1", "after=x"])
 async def test_a_page_of_events_that_makes_no_sense_is_400(
     client: httpx.AsyncClient, store: MemoryStore, query: str

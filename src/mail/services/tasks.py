@@ -36,7 +36,6 @@ from mail.services.event_log import EventLog, EventPages, Room, Subscription
 
 __all__ = [
     "PING_INTERVAL",
-    "QUEUE_BYTES",
     "LiveEvents",
     "TaskReader",
     "aside_record",
@@ -46,7 +45,10 @@ __all__ = [
 PING_INTERVAL: Final = 15.0
 """Seconds of silence on a stream after which a ``ping`` goes out."""
 
-QUEUE_BYTES: Final = 1024 * 1024
+_PAGE_BYTES: Final = 1024 * 1024
+"""What a page of a task's events may come to in the store."""
+
+_QUEUE_BYTES: Final = 1024 * 1024
 """What the waiting mail in a record of a task may come to."""
 
 _SHORT_QUEUE_BYTES: Final = 64 * 1024
@@ -165,22 +167,32 @@ class TaskReader:
         row = await self.store.load_task(self.owner, task_id)
         return None if row is None else await self._view(row, with_events=with_events)
 
-    async def overview(self, task_id: str, pages: EventPages) -> MAILTask | None:
-        """Return a task without events and at most `QUEUE_BYTES` of its waiting mail, or None.
+    async def page(
+        self, task_id: str, after: int, limit: int, pages: EventPages
+    ) -> tuple[MAILTask, deque[TaskEvent]]:
+        """Return a task with at most `_QUEUE_BYTES` of its waiting mail, and a page of its events.
 
-        Its open calls and its mail are held with the last of the pages.
+        The events of a task that has ended are all there, since its row is read before them; how
+        many there are is read after them. Its open calls and its mail are held with the page.
+
+        Raises:
+            UnknownTask: the owner has no such task.
         """
         row = await self.store.load_task(self.owner, task_id)
         if row is None:
-            return None
+            raise UnknownTask(task_id)
+        await self.room.spare()
+        events = await pages.read(self.store, (self.owner, task_id, after), limit, _PAGE_BYTES)
         counts = await self.store.task_counts(self.owner, [task_id])
-        view = await self._view_of(row, counts, pages)
-        if row.state is not TaskState.RUNNING and view.task_message_count:
-            most = QUEUE_BYTES if self.room.fits(QUEUE_BYTES) else _SHORT_QUEUE_BYTES
+        if task_id not in counts:
+            raise UnknownTask(task_id)
+        task = await self._view_of(row, counts, pages)
+        if not task.is_running and task.task_message_count:
+            most = _QUEUE_BYTES if self.room.fits(_QUEUE_BYTES) else _SHORT_QUEUE_BYTES
             async for delivery in self._first_mail(task_id, most):
                 pages.hold(len(delivery.payload))
-                view.task_message_queue.append(from_json(delivery.payload))
-        return view
+                task.task_message_queue.append(from_json(delivery.payload))
+        return task, events
 
     async def overviews(
         self, limit: int | None = None, cursor: str | None = None

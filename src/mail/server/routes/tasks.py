@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from typing import Annotated, Any, Final
@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from mail.auth.callers import Caller
 from mail.core.approvals import Answerer
 from mail.core.events import TaskEvent
-from mail.core.pieces import PIECE, Listed, json_line, json_pieces
+from mail.core.pieces import Listed, json_line, json_pieces
 from mail.core.schema import TaskId, check_task_id
 from mail.core.tasks import MAILTask
 from mail.db.base import Owner
@@ -54,8 +54,6 @@ from mail.services.tasks import PING_INTERVAL, TaskReader
 __all__ = ["router"]
 
 MAX_PAGE: Final = 1000
-PAGE_BYTES: Final = 1024 * 1024
-"""What a page of events may come to in the store."""
 _DEFAULT_PAGE: Final = 100
 _ASIDE_PAGE: Final = 50
 
@@ -442,29 +440,14 @@ async def _record(
     """Yield a task with a page of its events, for which there is room until they are sent."""
     pages = EventPages(tasks.room)
     try:
-        await tasks.room.spare()
-        events = await pages.read(tasks.store, (tasks.owner, task_id, after), limit, PAGE_BYTES)
-        task = await tasks.overview(task_id, pages)
-        if task is None:
-            raise UnknownTask(task_id)
-        last = events[-1].seq if events else None
-        more = last is not None and last < task.event_count
-        following = {"next_after": last if more else None}
-        if _is_short(task, events):
-            task.events = list(events)
-            yield json_line(task.to_record(events_as_text=True) | following)
-            return
+        task, events = await tasks.page(task_id, after, limit, pages)
+        last = events[-1].seq if events else after
+        following = {"next_after": last if last < task.event_count else None}
         record = task.to_record() | {"events": Listed(_sent(events))} | following
         for piece in json_pieces(record):
             yield piece
     finally:
         pages.leave()
-
-
-def _is_short(task: MAILTask, events: Iterable[TaskEvent]) -> bool:
-    """Tell whether a task with a page of its events is encoded at once."""
-    waits = task.task_message_queue or task.breakpoints
-    return not waits and sum([event.size for event in events]) <= PIECE
 
 
 def _sent(events: deque[TaskEvent]) -> Iterator[Iterator[str]]:
