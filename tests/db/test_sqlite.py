@@ -505,6 +505,12 @@ class TestPlans:
         assert "USING COVERING INDEX desk_letters_by_task (swarm_name=? AND task_owner=?" in plan
         assert not re.search(r"SCAN (desk_|r\b|l\b)", plan)
 
+    async def test_running_owners_are_found_without_a_look_at_any_task(
+        self, store: SQLiteStore
+    ) -> None:
+        plan = await self.plan(store, store.running_owners("example"))
+        assert plan == "SEARCH tasks USING INDEX tasks_running (swarm_name=?)"
+
     @pytest.mark.parametrize("query", ["plan", '"the plan" -b*'])
     async def test_a_search_begins_at_the_index_of_words(
         self, store: SQLiteStore, query: str

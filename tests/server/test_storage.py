@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from mail.config.server import LimitsConfig, RetentionConfig
 from mail.core.tasks import TaskState
@@ -70,6 +71,35 @@ class TestShares:
         clock.now += 11
         await given.admit(ALICE, 10, opens=True)
         assert store.asked == 2
+
+    async def test_what_is_told_is_read_again_only_if_it_has_changed(self) -> None:
+        store, clock = Counting(), Clock()
+        given = shares(store, clock, max_stored_bytes=0, max_open_tasks=0)
+        for _ in range(50):
+            await given.use(ALICE)
+        assert store.asked == 1
+        for number in range(1, 9):
+            store.use = StoredUse(10 * number, number, 0)
+            given.wrote(ALICE, 10)
+            assert await given.use(ALICE) == store.use
+        clock.now += 11
+        store.use = StoredUse(0, 0, 0)  # another process has deleted all of it
+        assert await given.use(ALICE) == store.use
+
+    async def test_what_is_much_is_summed_up_once_a_second_whatever_changes(self) -> None:
+        store, clock = Counting(), Clock()
+        store.use = StoredUse(10**8, 20_000, 1)
+        given = shares(store, clock)
+        for _ in range(50):
+            given.wrote(ALICE, 10)
+            await given.use(ALICE)
+        assert store.asked == 1
+        clock.now += 1.1
+        store.use = StoredUse(10**8 + 500, 20_050, 1)
+        assert await given.use(ALICE) == store.use
+        given.forget(ALICE)  # something was deleted
+        store.use = StoredUse(0, 0, 0)
+        assert await given.use(ALICE) == store.use
 
     async def test_requests_of_one_caller_wait_for_one_question_and_share_its_failure(self) -> None:
         store = Hanging()
@@ -275,6 +305,23 @@ class TestOverHTTP:
         assert status["bytes"] > 5_000
         assert (status["tasks"], status["open_tasks"]) == (1, 0)
         assert status["max_bytes"] == 2**30
+
+    async def test_status_goes_through_no_tasks(
+        self, app: FastAPI, client: httpx.AsyncClient, store: MemoryStore
+    ) -> None:
+        asked: list[str] = []
+        app.state.mail.shares._now = Clock()
+        for verb in ("stored_use", "list_tasks", "open_owners"):
+            kept = getattr(store, verb)
+
+            async def noted(*given: Any, _verb: str = verb, _kept: Any = kept, **more: Any) -> Any:
+                asked.append(_verb)
+                return await _kept(*given, **more)
+
+            setattr(store, verb, noted)
+        for _ in range(20):
+            assert (await client.get("/status", headers=bearer("alice"))).status_code == 200
+        assert asked == ["stored_use"]
 
 
 class TestDeletion:

@@ -514,6 +514,12 @@ class TaskRecords(Protocol):
         told of the pause.
         """
 
+    async def running_owners(self, swarm: str) -> list[Owner]:
+        """Return the owners in a swarm that have a running task, in order.
+
+        What has ended or is paused takes no time here.
+        """
+
     async def waiting_mail(
         self,
         owner: Owner,

@@ -96,6 +96,7 @@ class _Shelf:
 
     tasks: dict[str, _Task] = field(default_factory=dict)
     finished: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    running: set[str] = field(default_factory=set)
     memories: dict[tuple[tuple[str, ...], str], MemoryRow] = field(default_factory=dict)
     keys: dict[str, IdempotencyRow] = field(default_factory=dict)
     loose_keys: OrderedDict[str, None] = field(default_factory=OrderedDict)
@@ -211,6 +212,8 @@ class MemoryStore(MemoryApprovals, MemoryDesk, MemoryPreferences, MemoryWebhooks
             self._file(post.owner, shelf, task)
         elif shelf.finished:
             shelf.finished.pop(post.task.task_id, None)
+        note = shelf.running.add if post.task.state is TaskState.RUNNING else shelf.running.discard
+        note(post.task.task_id)
         return Receipt(first_event, seqs, task.bytes)
 
     def _write_mail(self, task: _Task, post: Post) -> None:
@@ -394,6 +397,11 @@ class MemoryStore(MemoryApprovals, MemoryDesk, MemoryPreferences, MemoryWebhooks
             for owner, shelf in self._shelves.items()
             if owner.swarm == swarm and any(_has_work(task.row) for task in shelf.tasks.values())
         ]
+
+    async def running_owners(self, swarm: str) -> list[Owner]:
+        """See `mail.db.base.Store.running_owners`."""
+        having = (owner for owner, shelf in self._shelves.items() if shelf.running)
+        return sorted(owner for owner in having if owner.swarm == swarm)
 
     async def waiting_mail(
         self,

@@ -331,6 +331,9 @@ class _TaskRecords(Dialect):
     async def open_owners(self, swarm: str) -> list[Owner]:
         return await self._owners_of(f"swarm_name = $1 AND ({self._OPEN})", swarm)
 
+    async def running_owners(self, swarm: str) -> list[Owner]:
+        return await self._owners_of(f"swarm_name = $1 AND {self._RUNNING}", swarm)
+
     async def _owners_of(self, condition: str, swarm: str) -> list[Owner]:
         text = f"SELECT DISTINCT {OWNER_COLUMNS} FROM tasks WHERE {condition}"
         return sorted(await self._fetch(_each(Owner._make), text, swarm))

@@ -24,6 +24,8 @@ __all__ = ["Admission", "LetterShares", "StorageShares", "declared_size"]
 
 _FRESH_SECONDS: Final = 10.0
 _LEAST_SECONDS: Final = 1.0
+_LITTLE: Final = 4 * 1024 * 1024
+"""Bytes that are soon summed up."""
 _PAUSES: Final = (0.0, 0.01, 0.03, 0.1, 0.3)
 """Before each time that the store is asked whether somebody is to be refused."""
 _MOST_OWNERS: Final = 10_000
@@ -154,6 +156,14 @@ class StorageShares:
             if problem is not None:
                 raise problem
         return Admission(account, size, opens)
+
+    async def use(self, owner: Owner) -> StoredUse:
+        """Return what an owner has; to read that of one with much takes long, so it may be old."""
+        account = await self._recent(owner)
+        is_due = account.bytes < _LITTLE or self._now() - account.read_at > _LEAST_SECONDS
+        if is_due and account.seen != account.changes:
+            await self._read(owner, account)
+        return account.use
 
     def wrote(self, owner: Owner, size: int) -> None:
         """Count what a commit has added to what an owner stores."""

@@ -181,6 +181,23 @@ class TestTasks:
         await store.post(rows.post(task=rows.task(state=TaskState.CANCELLED)))
         assert await store.open_owners("example") == []
 
+    async def test_running_owners_have_a_running_task_whatever_else(
+        self, store: Store, rows: Rows
+    ) -> None:
+        await store.post(rows.post("t1"))
+        await store.post(rows.post("t2"))
+        await store.post(rows.post(owner=rows.bob))
+        await store.post(rows.post(owner=Owner("elsewhere", "user", "carol")))
+        assert await store.running_owners("example") == [rows.alice, rows.bob]
+        untold = rows.task(state=TaskState.PAUSED, awaited=True)
+        await store.post(rows.post(owner=rows.bob, task=untold))
+        await store.post(rows.post(task=rows.task("t2", state=TaskState.COMPLETED)))
+        assert await store.running_owners("example") == [rows.alice]
+        await store.post(rows.post(task=rows.task("t1", state=TaskState.FAILED)))
+        assert await store.running_owners("example") == []
+        await store.post(rows.post("t2"))
+        assert await store.running_owners("example") == [rows.alice]
+
     async def test_mail_that_was_set_aside_is_there_until_it_is_taken_back(
         self, store: Store, rows: Rows
     ) -> None:

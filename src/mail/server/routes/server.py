@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from mail.auth.builtin import BuiltinAuth
-from mail.core.tasks import TaskState
 from mail.net.types import (
     GetHealthResponse,
     GetRootResponse,
@@ -176,16 +175,16 @@ async def status(state: State, caller: Person) -> GetStatusResponse:
     servers of the swarm. `user_task_running` tells whether the caller has one. `user_mail_ready`
     tells whether a message of the caller would be processed now: it is false while the server shuts
     down or cannot reach its store. `storage` is what the caller's tasks,
-    memories and idempotency keys take.
+    memories and idempotency keys take; if that is much, as it was a second ago.
     """
     owner = owner_of(state, caller)
-    running = await state.store.list_tasks(owner, states=(TaskState.RUNNING,), limit=1)
-    use, limits = await state.store.stored_use(owner), state.config.limits
+    running = await state.store.running_owners(owner.swarm)
+    use, limits = await state.shares.use(owner), state.config.limits
     return {
         "swarm": {"name": state.template.name, "status": "ready"},
-        "active_users": len(await state.store.open_owners(owner.swarm)),
+        "active_users": len(running),
         "user_mail_ready": not (state.draining or state.pool.degraded),
-        "user_task_running": bool(running),
+        "user_task_running": owner in running,
         "storage": {
             "bytes": use.bytes,
             "max_bytes": limits.max_stored_bytes or None,
