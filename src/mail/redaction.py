@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 
 __all__ = [
     "HIDDEN",
+    "beginning",
     "environment_secrets",
     "harmless",
     "is_secret_name",
@@ -30,6 +31,7 @@ HIDDEN: Final = "[redacted]"
 _BLOTTED: Final = (HIDDEN, HIDDEN[:-1])
 _LONGEST_TEXT: Final = 3072
 _MARGIN: Final = 512
+_SHORT: Final = 256
 """What is left out on both sides of a cut, where half a secret may not be recognised."""
 _DEEPEST: Final = 6
 _LONGEST: Final = 4096
@@ -374,6 +376,16 @@ def redact_long(text: str, longest: int = _LONGEST_TEXT) -> str:
     half = longest // 2
     head, tail = redact(text[:half])[:-_MARGIN], redact(text[-half:])[_MARGIN:]
     return f"{head}… [{len(text) - longest + 2 * _MARGIN} characters] …{tail}"
+
+
+def beginning(text: str) -> str:
+    """Return a text of somebody's for a short line of the log: of a longer one the beginning."""
+    data = text.encode("utf-8", "backslashreplace")
+    if len(data) <= _SHORT:
+        return text
+    first = redact(data[: _SHORT + _MARGIN].decode("utf-8", "ignore"))
+    shown = first.encode("utf-8", "backslashreplace")[:_SHORT].decode("utf-8", "ignore")
+    return f"{shown}… [{len(text)} characters]"
 
 
 def redacted(value: Any, depth: int = 0) -> Any:

@@ -277,3 +277,59 @@ def test_a_console_that_is_gone_says_nothing_of_the_line(
         with suppress(OSError):
             full.close()
     assert told == "mail: the log cannot be written: No space left on device\n"
+
+
+def written(handler: DailyFileHandler, day: int, text: str) -> None:
+    record = logging.LogRecord("mail", logging.INFO, "", 0, text, None, None)
+    record.created = day * 86_400.0
+    handler.handle(record)
+
+
+def sizes(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+
+
+def test_all_files_together_stay_within_the_cap_and_the_oldest_go(tmp_path: Path) -> None:
+    (tmp_path / "notes.log").write_text("x" * 5000)  # of somebody else
+    handler = DailyFileHandler(tmp_path, 10_000)
+    for day in range(3):
+        for number in range(80):
+            written(handler, day, f"{day} {number:02}".ljust(99))
+            own = sum(sizes(tmp_path).values()) - 5000
+            assert own <= 10_000
+    handler.close()
+    assert sizes(tmp_path) == {
+        "mail_1970-01-02_0006.log": 1000,
+        "mail_1970-01-02_0007.log": 1000,
+        **{f"mail_1970-01-03{part}.log": 1000 for part in ("", *(f"_{n:04}" for n in range(1, 8)))},
+        "notes.log": 5000,
+    }
+    kept = [path for path in sorted(tmp_path.iterdir()) if path.name != "notes.log"]
+    lines = "".join(path.read_text() for path in kept).splitlines()
+    assert [line.strip() for line in lines] == [  # the newest, each once and in order
+        *(f"1 {number:02}" for number in range(60, 80)),
+        *(f"2 {number:02}" for number in range(80)),
+    ]
+
+
+def test_a_server_that_starts_again_goes_on_in_the_last_file_and_deletes_what_is_too_much(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "mail_1969-12-30.log").write_text("x" * 500)
+    (tmp_path / "mail_1969-12-31.log").write_text("x" * 20_000)  # of an earlier version
+    (tmp_path / "mail_1970-01-01.log").write_text("x" * 1500)
+    (tmp_path / "mail_1970-01-01_0001.log").write_text("x" * 500)
+    for _ in range(2):
+        handler = DailyFileHandler(tmp_path, 10_000)
+        written(handler, 0, "kept".ljust(99))
+        handler.close()
+    assert sizes(tmp_path) == {"mail_1970-01-01.log": 1500, "mail_1970-01-01_0001.log": 700}
+
+
+def test_without_a_cap_a_day_has_one_file_and_nothing_is_deleted(tmp_path: Path) -> None:
+    (tmp_path / "mail_1969-12-31.log").write_text("x" * 20_000)
+    handler = DailyFileHandler(tmp_path, 0)
+    for _ in range(2):
+        written(handler, 0, "x" * 5_000)
+    handler.close()
+    assert sizes(tmp_path) == {"mail_1969-12-31.log": 20_000, "mail_1970-01-01.log": 10_002}

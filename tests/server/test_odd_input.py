@@ -1,6 +1,7 @@
 """What a fuzzer sends: every answer is a clean one, in the one error shape or a success."""
 
 import json
+import logging
 import time
 from collections.abc import Callable
 
@@ -8,6 +9,8 @@ import httpx
 import pytest
 from pydantic_core import from_json
 
+from mail.logs.setup import JSONFormatter
+from mail.redaction import beginning
 from mail.server.bodies import parse_json
 from tests.server.kit import bearer
 
@@ -166,3 +169,43 @@ async def test_a_health_status_is_text_that_can_be_shown(
     answer = await client.post("/health", json={"status": status}, headers=bearer("admin"))
     assert answer.status_code == (200 if accepted else 400)
     assert not accepted or answer.json()["status"] == status
+
+
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [
+        ("GET", "/" + "a" * 8000),
+        ("GET", "/tasks/" + "%F0%9F%98%80" * 600),
+        ("GET", "/tasks?" + "&".join(f"{n}{'z' * 70}=1" for n in range(99))),
+        ("GET", "/tasks/" + "%01" * 1200 + "?zzzzzz=1"),
+        ("POST", "/interswarm/" + "a" * 8000),
+        ("A" * 8000, "/tasks"),
+    ],
+    ids=["path", "encoded", "parameters", "control", "audited", "method"],
+)
+async def test_an_odd_request_costs_a_few_hundred_bytes_of_log(
+    client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture, method: str, target: str
+) -> None:
+    with caplog.at_level(logging.INFO, "mail.server"):
+        await client.request(method, target, headers=bearer("alice"))
+    lines = [JSONFormatter().format(record) for record in caplog.records]
+    assert lines
+    assert max(map(len, lines)) < 2048
+    assert sum(map(len, lines)) < 2800
+
+
+async def test_the_names_of_unknown_fields_make_a_short_line(
+    client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    fields = {f"{n}{chr(0x1F600) * 60}": 1 for n in range(1000)}
+    await post(client, json.dumps({"body": "x", **fields}))
+    [line] = [record for record in caplog.records if "unknown fields" in record.getMessage()]
+    assert len(JSONFormatter().format(line)) < 1536
+
+
+def test_a_secret_at_the_end_of_what_is_shown_is_hidden() -> None:
+    token = "mail_eDvr3Wo7Za9cV7zEtfkS9XbiBBcCVRVKJAAeD7cY6P8"
+    for before in range(200, 260):
+        shown = beginning("x" * before + " " + token + " " + "y" * 500)
+        assert "eDvr" not in shown
+        assert len(shown) < 300

@@ -68,7 +68,7 @@ def serve_template(template: "MAILSwarmTemplate", options: ServerOptions) -> Non
         MAILError: an event loop runs in this thread.
         ConfigError, StoreError, SystemExit: see `mail.server.run.run_server`.
     """
-    from mail.config.server import ServerConfig, SwarmConfig, base_url, resolve_log_format
+    from mail.config.server import ServerConfig, SwarmConfig, base_url
 
     _refuse_inside_a_loop()
     swarm = SwarmConfig(name=template.name)
@@ -76,7 +76,7 @@ def serve_template(template: "MAILSwarmTemplate", options: ServerOptions) -> Non
         own = f"registries/{template.name.replace('/', '_')}.json"
         swarm = swarm.model_copy(update={"registry_file": own})
     config = ServerConfig(host=options.host, port=options.port, reload=False, swarm=swarm)
-    _set_up_logging(resolve_log_format(config))
+    _set_up_logging(config)
     check_port(options.host, options.port, "the server")
     with ExitStack() as stack:
         kill_ui: Callable[[], None] | None = None
@@ -173,12 +173,13 @@ def _refuse_inside_a_loop() -> None:
     )
 
 
-def _set_up_logging(log_format: str) -> None:
+def _set_up_logging(config: "ServerConfig") -> None:
     """Log as `mail server` does, unless the program has a logging of its own."""
     if not logging.getLogger("mail").hasHandlers():
+        from mail.config.server import resolve_log_format
         from mail.logs.setup import init_logger
 
-        init_logger(log_format=log_format)
+        init_logger(log_format=resolve_log_format(config), max_bytes=config.log_max_bytes)
 
 
 def _open_browser(url: str) -> None:

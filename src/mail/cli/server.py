@@ -81,7 +81,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     config = build_config(arguments)
     find_code(Path.cwd(), Path(config.swarm.source).parent)
     export_environment(config, current())
-    init_logger(log_format=resolve_log_format(config))
+    init_logger(log_format=resolve_log_format(config), max_bytes=config.log_max_bytes)
     from mail.server.run import run_server
 
     try:

@@ -70,6 +70,7 @@ WebhookEvent = Literal["paused", "approval", "ended"]
 WEBHOOK_EVENTS: Final[tuple[WebhookEvent, ...]] = get_args(WebhookEvent)
 SECRET_VARIABLE: Final = "MAIL_WEBHOOK_SECRET"  # noqa: S105 - its name
 _SHORTEST_SECRET: Final = 16
+_SMALLEST_LOG: Final = 1024 * 1024
 
 REMOTE_PROVIDERS: Final[tuple[_Provider, ...]] = get_args(_Provider)
 REMOTE_AGENT_PARAMS: Final = (
@@ -136,6 +137,12 @@ def _check_webhook(url: str) -> str:
             "expected an address such as 'https://hooks.example.org/mail', without credentials"
         )
     return url
+
+
+def _check_log(size: int) -> int:
+    if 0 < size < _SMALLEST_LOG:
+        raise ValueError(f"must be at least {_SMALLEST_LOG} bytes, or 0 for no limit")
+    return size
 
 
 _Positive = Annotated[int, Field(ge=1)]
@@ -389,7 +396,8 @@ class ServerConfig(FileBacked):
     """``[server]``: where the server listens, how its log looks, and its nested tables.
 
     ``log_format`` is ``"human"`` (lines for people), ``"json"`` (an object a line), or ``"auto"``:
-    human on a terminal, JSON everywhere else.
+    human on a terminal, JSON everywhere else. The files of the log have ``log_max_bytes`` together,
+    0 for any size; the oldest are deleted.
 
     ``docs`` serves the documentation of the HTTP API at ``/docs``, ``console`` the web console at
     ``/console``.
@@ -423,6 +431,7 @@ class ServerConfig(FileBacked):
     console: bool = True
     cors_origins: list[_Origin] = Field(default_factory=list)
     log_format: Literal["auto", "human", "json"] = "auto"
+    log_max_bytes: Annotated[_Count, AfterValidator(_check_log)] = 1024 * 1024 * 1024
     swarm: SwarmConfig = Field(default_factory=SwarmConfig)
     settings: SettingsConfig = Field(default_factory=SettingsConfig)
     store: StoreConfig = Field(default_factory=StoreConfig)

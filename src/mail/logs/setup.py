@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
+from io import BufferedWriter
 from json.encoder import encode_basestring_ascii as _quoted
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -59,6 +60,9 @@ _TRACE: Final = 16 * 1024
 """The longest traceback that is shown whole; of a longer one the long lines are cut first."""
 _LINE: Final = 4 * 1024
 _BARE: Final = re.compile(r"[^\s\"'=]+")
+_PARTS: Final = 10
+"""A file of the log has at most this part of all of them, so that little is deleted at once."""
+_FILE_NAME: Final = re.compile(r"(mail_\d{4}-\d\d-\d\d)(?:_(\d{4,9}))?\.log", re.ASCII)
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -227,6 +231,7 @@ def init_logger(
     log_dir: str | Path | None = "logs",
     stream: TextIO | None = None,
     log_format: str | None = None,
+    max_bytes: int = 0,
 ) -> None:
     """Set up logging for a program: lines on stderr and in ``logs/mail_YYYY-MM-DD.log``.
 
@@ -240,6 +245,7 @@ def init_logger(
         stream: Where lines go instead of stderr.
         log_format: ``"human"``, ``"json"``, or ``"auto"``: human on a terminal, JSON elsewhere
             and in the files. ``MAIL_LOG_FORMAT``, else ``"auto"``, when None.
+        max_bytes: What the log files may have together, 0 for any size; the oldest are deleted.
 
     Raises:
         ConfigError: the level or the format is unknown, or the folder cannot be made.
@@ -254,7 +260,7 @@ def init_logger(
     handlers: list[logging.Handler] = [ConsoleHandler(console)]
     handlers[0].setFormatter(_formatter(form, _is_terminal(console)))
     if log_dir is not None:
-        handlers.append(DailyFileHandler(Path(log_dir)))
+        handlers.append(DailyFileHandler(Path(log_dir), max_bytes))
         handlers[1].setFormatter(_formatter(form, terminal=False))
     for handler in handlers:
         handler.addFilter(ContextFilter())
@@ -313,9 +319,15 @@ class DailyFileHandler(QuietHandler):
 
     The folder (0700) and the files (0600) that it makes are their owner's alone. What is there
     already keeps its permissions.
+
+    Args:
+        folder: Where the files are.
+        max_bytes: What the files may have together, 0 for any size. A file has at most a tenth of
+            it; the next of the day is ``mail_YYYY-MM-DD_0001.log``. The oldest ones are deleted
+            when a file is begun.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, max_bytes: int = 0) -> None:
         super().__init__(logging.INFO)
         try:
             folder.mkdir(0o700, parents=True, exist_ok=True)
@@ -325,16 +337,20 @@ class DailyFileHandler(QuietHandler):
                 "start the server in another folder, or make room for it"
             ) from error
         self._folder = folder
+        self._max_bytes = max_bytes
+        self._part_bytes = max_bytes // _PARTS
         self._day = 0  # since 1970
-        self._file: TextIO | None = None
+        self._written = 0
+        self._file: BufferedWriter | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record's line at once."""
         try:
-            line = self.format(record)
-            file = self._open(int(record.created // _DAY_SECONDS), record.created)
-            file.write(line + "\n")
+            line = (self.format(record) + "\n").encode("utf-8", "backslashreplace")
+            file = self._open(int(record.created // _DAY_SECONDS), record.created, len(line))
+            file.write(line)
             file.flush()
+            self._written += len(line)
             self._failing = False
         except Exception:  # noqa: BLE001 - logging must never stop the program (as in the stdlib)
             self.handleError(record)
@@ -355,11 +371,43 @@ class DailyFileHandler(QuietHandler):
             with suppress(OSError):  # the disk is full, and the line is lost already
                 file.close()
 
-    def _open(self, day: int, created: float) -> TextIO:
-        if self._file is None or day != self._day:
+    def _open(self, day: int, created: float, size: int) -> BufferedWriter:
+        full = 0 < self._part_bytes < self._written + size
+        if self._file is None or day != self._day or (full and self._written):
             self._let_go()
-            path = self._folder / f"mail_{datetime.fromtimestamp(created, UTC):%Y-%m-%d}.log"
+            path = self._next(f"mail_{datetime.fromtimestamp(created, UTC):%Y-%m-%d}", size)
             handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            self._file = os.fdopen(handle, "a", encoding="utf-8", errors="backslashreplace")
+            self._file = os.fdopen(handle, "ab")
+            self._written = os.fstat(handle).st_size
             self._day = day
         return self._file
+
+    def _next(self, day: str, size: int) -> Path:
+        """Return the last file of a day, or the one after it where that is full; make room."""
+        if not self._max_bytes:
+            return self._folder / f"{day}.log"
+        sizes = dict(sorted(_log_files(self._folder)))
+        last = max((key for key in sizes if key[0] == day), default=(day, 0))
+        if sizes.get(last, 0) and sizes[last] + size > self._part_bytes:
+            last = (day, last[1] + 1)
+        left = self._max_bytes - self._part_bytes - sum(sizes.values()) + sizes.pop(last, 0)
+        for key, freed in sizes.items():
+            if left >= 0:
+                break
+            with suppress(OSError):
+                (self._folder / _file_name(*key)).unlink()
+                left += freed
+        return self._folder / _file_name(*last)
+
+
+def _log_files(folder: Path) -> Iterator[tuple[tuple[str, int], int]]:
+    """Yield the day and the number of each file that a `DailyFileHandler` made, and its size."""
+    for path in folder.iterdir():
+        found = _FILE_NAME.fullmatch(path.name)
+        if found:
+            with suppress(OSError):  # another process has deleted it
+                yield (found[1], int(found[2] or 0)), path.stat().st_size
+
+
+def _file_name(day: str, number: int) -> str:
+    return f"{day}_{number:04}.log" if number else f"{day}.log"

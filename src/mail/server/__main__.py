@@ -15,7 +15,7 @@ def main() -> int:
         return 2
     try:
         config = ServerConfig()
-        init_logger(log_format=resolve_log_format(config))
+        init_logger(log_format=resolve_log_format(config), max_bytes=config.log_max_bytes)
         run_server(config)
     except MAILError as error:
         sys.stderr.write(f"mail: {error}\n")

@@ -21,6 +21,7 @@ from pydantic_core import from_json
 
 from mail.core.suggest import did_you_mean
 from mail.errors import ProtocolError
+from mail.redaction import beginning
 
 __all__ = [
     "MAX_DEPTH",
@@ -139,7 +140,7 @@ def check_names(values: Mapping[str, Any], model: type[RequestBody], path: str) 
         raise refusal(problems)
     if ignored:
         more = sum(1 for _ in unknown)
-        _log.warning("%s: unknown fields ignored: %s", path, _shown(ignored, more))
+        _log.warning("%s: unknown fields ignored: %s", beginning(path), _shown(ignored, more))
 
 
 def check_query(given: Iterable[str], known: Iterable[str], path: str) -> None:
@@ -159,7 +160,7 @@ def check_query(given: Iterable[str], known: Iterable[str], path: str) -> None:
     if problems:
         raise refusal(problems)
     if unknown:
-        _log.warning("%s: unknown parameters ignored: %s", path, _shown(unknown, 0))
+        _log.warning("%s: unknown parameters ignored: %s", beginning(path), _shown(unknown, 0))
 
 
 def whole(value: object) -> object:
@@ -213,7 +214,7 @@ def _fields(model: type[RequestBody]) -> tuple[frozenset[str], dict[str, type[Re
 
 
 def _shown(unknown: list[str], more: int) -> str:
-    shown = ", ".join(repr(name[:_SHOWN_OF_NAME]) for name in unknown[:_SHOWN_FIELDS])
+    shown = beginning(", ".join(repr(name[:_SHOWN_OF_NAME]) for name in unknown[:_SHOWN_FIELDS]))
     more += max(0, len(unknown) - _SHOWN_FIELDS)
     return f"{shown} and {more} more" if more else shown
 

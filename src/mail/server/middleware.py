@@ -27,6 +27,7 @@ from mail.clock import SystemClock
 from mail.config.server import LimitsConfig
 from mail.errors import MAILError, ProtocolError, ShuttingDown
 from mail.logcontext import LogContext, begin, end
+from mail.redaction import beginning
 from mail.server.cors import Cors
 from mail.server.errors import (
     RETRY_AFTER,
@@ -99,6 +100,7 @@ _ANONYMOUS_WAIT: Final = 10.0
 _APART_SECONDS: Final = 0.001
 _HEALTH_WAIT: Final = 0.5
 _LINGER_SECONDS: Final = 1.0
+_LONGEST_METHOD: Final = 32
 _LINGER_FACTOR: Final = 16
 
 _log = logging.getLogger("mail.server")
@@ -471,8 +473,8 @@ class _Exchange:
             return
         path = self._scope.get("raw_path") or self._scope["path"].encode("utf-8", "replace")
         arguments = (
-            self._scope["method"],
-            path.decode("ascii", "backslashreplace"),
+            self._scope["method"][:_LONGEST_METHOD],
+            beginning(path.decode("ascii", "backslashreplace")),
             self._status,
             (time.monotonic() - self._began) * 1000,
         )

@@ -291,7 +291,8 @@ def _run_reloading(config: ServerConfig, state: ServerState, sockets: list[socke
 def _serve_until_changed(sockets: list[socket.socket] | None) -> None:
     """Serve in a reloading server's child process; its settings are in the environment."""
     config = ServerConfig(**json.loads(current()[_CONFIG_VARIABLE]))
-    init_logger(log_format=resolve_log_format(config))  # the parent's handlers did not come along
+    # the parent's handlers did not come along
+    init_logger(log_format=resolve_log_format(config), max_bytes=config.log_max_bytes)
     try:
         _serve(create_app(config), sockets or [])
     except MAILError as error:

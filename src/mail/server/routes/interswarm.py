@@ -44,6 +44,7 @@ from mail.net.types import (
     PostOutboxRetryResponse,
     outbox_mail,
 )
+from mail.redaction import beginning
 from mail.server.bodies import RequestBody, one_of, refusal
 from mail.server.deps import (
     ADMIN,
@@ -89,7 +90,6 @@ _audit = logging.getLogger("mail.server.audit")
 
 _MAX_PAGE: Final = 1000
 _REFUSED: Final = range(400, 500)
-_SHOWN: Final = 300
 
 
 class AuditedRoute(MAILRoute):
@@ -116,10 +116,9 @@ def _tell(request: Request, error: MAILError) -> None:
     if status in _REFUSED:
         known = current()
         who = f"{known.caller_role} '{known.caller_id}'" if known.caller_role else "a stranger"
-        reason = " ".join(str(error).split())[:_SHOWN]
-        _audit.warning(
-            "refused %s %s of %s: %d %s", request.method, request.scope["path"], who, status, reason
-        )
+        reason = beginning(" ".join(str(error).split()))
+        path = beginning(request.scope["path"])
+        _audit.warning("refused %s %s of %s: %d %s", request.method, path, who, status, reason)
 
 
 router = MAILRouter("interswarm", route_class=AuditedRoute)
