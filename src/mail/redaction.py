@@ -3,9 +3,10 @@
 Two ways to know one: by its shape (tokens of ours, keys of providers, passwords in URLs, headers,
 ``name=value`` with a telling name; also in dictionaries, bytes, JSON within JSON and
 percent-encoded text), and by the name of the field that holds it. What foreign code says
-(`redact_foreign`, `told_as`) is also searched for the secrets of this process's environment.
+(`redact_foreign`) is also searched for the secrets of this process's environment.
 """
 
+import logging
 import os
 import re
 import secrets
@@ -18,12 +19,11 @@ __all__ = [
     "environment_secrets",
     "harmless",
     "is_secret_name",
-    "new_reference",
+    "logged",
     "redact",
     "redact_foreign",
     "redact_long",
     "redacted",
-    "told_as",
     "without",
 ]
 
@@ -290,19 +290,30 @@ The group is the secret; beside each is what such a text has in it.
 """
 
 
-def new_reference() -> str:
-    """Return what names a line of the log in a text that leaves the process."""
-    return secrets.token_hex(4)
+def logged(
+    logger: logging.Logger,
+    error: BaseException,
+    text: str,
+    *values: object,
+    level: int = logging.ERROR,
+    said: str = "",
+) -> str:
+    """Log an exception of foreign code with its traceback; return what others learn of it.
 
-
-def told_as(error: BaseException, reference: str) -> str:
-    """Return what others learn of an exception of foreign code: its class, and where its text is.
+    That is its class, and a reference to the line in the log.
 
     Args:
+        logger: The logger of the module that caught it.
         error: Any exception that MAIL did not raise on purpose.
-        reference: What its line in the log has as ``reference``, beside the traceback.
+        text: The message of the log, constant.
+        values: What the message has in it.
+        level: The level of the line.
+        said: What others learn in place of the class.
     """
-    return f"{type(error).__name__} (see the log, reference {reference})"
+    reference = secrets.token_hex(4)
+    known = {"reference": reference}
+    logger.log(level, text, *values, exc_info=error, extra=known, stacklevel=2)
+    return f"{said or type(error).__name__} (see the log, reference {reference})"
 
 
 def redact_foreign(text: str, known: Iterable[str] = (), most: int = _LOOKED_AT) -> str:

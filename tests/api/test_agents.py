@@ -20,7 +20,11 @@ def factory(**params: Any) -> Any:
     return silent
 
 
-def picky(name: str, **params: Any) -> Any:
+def picky(name: str, *, motto: str, **params: Any) -> Any:
+    raise AssertionError
+
+
+def posing(name: str, **params: Any) -> Any:
     raise TypeError("missing 1 required positional argument: 'llm'")
 
 
@@ -145,7 +149,8 @@ def test_a_factory_may_be_a_reference() -> None:
     [
         ("no.such:thing", "factory of agent 'worker' cannot be loaded from 'no.such:thing'"),
         ("json:__name__", "factory of agent 'worker' must be callable, got str"),
-        (picky, "factory of agent 'worker' does not take the agent's parameters: missing 1"),
+        (picky, "does not take the agent's parameters: missing a required argument: 'motto'$"),
+        (posing, r"factory of agent 'worker' failed: TypeError \(see the log, reference \w+\)$"),
         (not_callable, "factory of agent 'worker' must return a callable, got int"),
     ],
 )

@@ -64,13 +64,21 @@ def test_suggestions_know_the_parameters_of_wrappers() -> None:
     )
     text = refuse(greeting, greting_text="Hi")
     assert text.endswith(
-        "missing 1 required keyword-only argument: 'greeting_text'; it has 'greting_text'. "
+        "missing a required argument: 'greeting_text'; it has 'greting_text'. "
         "Did you mean 'greeting_text'?"
     )
 
 
+def by_position(name: str, /, **params: Any) -> Any:
+    raise AssertionError
+
+
+def test_what_no_keyword_reaches_is_missing() -> None:
+    assert refuse(by_position).endswith("missing a required argument: 'name'")
+
+
 def test_a_callable_without_a_signature_can_be_misused_too() -> None:
-    assert "factory of agent 'boss' does not take" in refuse(int)
+    assert "factory of agent 'boss' failed: TypeError (see the log, reference " in refuse(int)
     assert "factory of agent 'boss' does not take" in refuse(type("Nothing", (), {}))
 
 

@@ -3,7 +3,6 @@
 import copy
 import inspect
 import logging
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, get_args
@@ -21,7 +20,7 @@ from mail.core.agents import AgentCore, AgentFunction, AgentOutput, ToolChoice
 from mail.core.suggest import did_you_mean, hinted
 from mail.errors import ConfigError, MAILError
 from mail.factories.checks import of_agent
-from mail.redaction import new_reference, redact_foreign, told_as
+from mail.redaction import logged, redact_foreign
 from mail.swarms_json.references import TRUSTED, ReferencePolicy
 from mail.swarms_json.types import SwarmsJSONAgent
 from mail.swarms_json.utils import build_agent_from_swarms_json
@@ -399,21 +398,6 @@ def _pick_actions(
     return picked
 
 
-_UNKNOWN: Final = re.compile(r"got an unexpected keyword argument '(\w+)'")
-_MISSING: Final = re.compile(r"missing .*argument.*'(\w+)'$")
-_FUNCTION: Final = re.compile(r"^[\w.<>]+\(\) ")
-_SIGNATURE: Final = re.compile(
-    r"(?:[\w.<>]+\(\) )?(?:"
-    r"got an unexpected keyword argument '\w+'(?:\. Did you mean '\w+'\?)?|"
-    r"got multiple values for (?:keyword )?argument '\w+'|"
-    r"got some positional-only arguments passed as keyword arguments: '\w+(?:, \w+)*'|"
-    r"missing a required (?:[a-z-]+ )?argument: '\w+'|"
-    r"missing \d+ required [a-z-]+ arguments?: '\w+'(?:,? (?:and )?'\w+')*|"
-    r"takes(?:[ (]+(?:\d+|no|at|least|most|exactly|from|to|or|but|and|was|were|given|"
-    r"positional|keyword|keyword-only|arguments?)\)?)+)|"
-    r"'\w+' is an invalid keyword argument for [\w.]+\(\)"
-)
-"""What Python says of a call that does not fit a signature; it shows names and no values."""
 _OWN_PACKAGE: Final = __name__.partition(".")[0]
 
 
@@ -430,6 +414,7 @@ def call_factory(agent: str, factory: Callable[..., Any], params: Mapping[str, A
             else a factory says is told without what looks like a secret (a `MAILError`), or as a
             class and a reference to the log (`TypeError`, `SystemExit`).
     """
+    _check_fit(agent, factory, params)
     try:
         with of_agent(agent):
             return factory(**params)
@@ -440,19 +425,15 @@ def call_factory(agent: str, factory: Callable[..., Any], params: Mapping[str, A
             raise
         raise ConfigError(told[0]) from error
     except TypeError as error:
-        if _SIGNATURE.fullmatch(str(error)):
-            raise ConfigError(_told(agent, factory, params, str(error))) from error
-        raise ConfigError(_logged(agent, "failed", error)) from error
+        text = _logged(agent, "failed", error) + _perhaps(factory, params)
+        raise ConfigError(text) from error
     except SystemExit as error:
         raise ConfigError(_logged(agent, "tried to exit the program", error)) from error
 
 
 def _logged(agent: str, did: str, error: BaseException) -> str:
-    """Log what a factory raised, and return what is told of it."""
-    reference = new_reference()
-    text = "factory of agent '%s' %s"
-    logger.error(text, agent, did, exc_info=error, extra={"reference": reference})
-    return f"factory of agent '{agent}' {did}: {told_as(error, reference)}"
+    told = logged(logger, error, "factory of agent '%s' %s", agent, did)
+    return f"factory of agent '{agent}' {did}: {told}"
 
 
 def check_factory(agent: str, factory: Callable[..., Any], params: Mapping[str, Any]) -> None:
@@ -465,15 +446,8 @@ def check_factory(agent: str, factory: Callable[..., Any], params: Mapping[str, 
     """
     if _is_own(factory):
         call_factory(agent, factory, params)
-        return
-    try:
-        signature = inspect.signature(factory)
-    except (ValueError, TypeError):  # a callable of C, which says nothing about itself
-        return
-    try:
-        signature.bind(**params)
-    except TypeError as error:
-        raise ConfigError(_told(agent, factory, params, str(error))) from error
+    else:
+        _check_fit(agent, factory, params)
 
 
 def _is_own(factory: Callable[..., Any]) -> bool:
@@ -484,27 +458,58 @@ def _is_own(factory: Callable[..., Any]) -> bool:
     return isinstance(home, str) and home.partition(".")[0] == _OWN_PACKAGE
 
 
-def _told(agent: str, factory: Callable[..., Any], params: Mapping[str, Any], said: str) -> str:
-    """Say what a `TypeError` means; its own words may name a class that nobody configured."""
-    what = f"factory of agent '{agent}' does not take the agent's parameters"
-    unknown = _UNKNOWN.search(said)
-    if unknown is None or unknown[1] not in params:
-        return f"{what}: {_FUNCTION.sub('', said)}{_instead(factory, params, said)}"
-    known = [name for name in _accepted(factory) if name not in params]
-    shown = getattr(factory, "__name__", type(factory).__name__)
-    return hinted(f"{what}: {shown} has no parameter '{unknown[1]}'", unknown[1], known)
+def _check_fit(agent: str, factory: Callable[..., Any], params: Mapping[str, Any]) -> None:
+    """Refuse parameters that do not fit a factory's signature."""
+    try:
+        signature = inspect.signature(factory)
+    except (ValueError, TypeError):  # a callable of C, which says nothing about itself
+        return
+    try:
+        signature.bind(**params)
+    except TypeError:
+        problem = _problem(factory, signature, params)
+        raise ConfigError(
+            f"factory of agent '{agent}' does not take the agent's parameters: {problem}"
+        ) from None
 
 
-def _instead(factory: Callable[..., Any], params: Mapping[str, Any], said: str) -> str:
+def _problem(
+    factory: Callable[..., Any], signature: inspect.Signature, params: Mapping[str, Any]
+) -> str:
+    """Say which parameter of a signature is not given, or which one it does not have."""
+    named = set()
+    for each in signature.parameters.values():
+        given = each.name in params and each.kind is not each.POSITIONAL_ONLY
+        if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
+            continue
+        if each.default is each.empty and not given:
+            instead = _instead(factory, params, each.name)
+            return f"missing a required argument: '{each.name}'{instead}"
+        if each.kind is not each.POSITIONAL_ONLY:
+            named.add(each.name)
+    return _unknown(factory, next(name for name in params if name not in named), params)
+
+
+def _instead(factory: Callable[..., Any], params: Mapping[str, Any], missing: str) -> str:
     """Say which of the given parameters stands for a missing one, if its name is close."""
-    missing = _MISSING.search(said)
-    if missing is None:
-        return ""
     known = set(_accepted(factory))
     for given in (name for name in params if name not in known):
-        if did_you_mean(given, [missing[1]]):
-            return f"; it has '{given}'. Did you mean '{missing[1]}'?"
+        if did_you_mean(given, [missing]):
+            return f"; it has '{given}'. Did you mean '{missing}'?"
     return ""
+
+
+def _unknown(factory: Callable[..., Any], name: str, params: Mapping[str, Any]) -> str:
+    known = [each for each in _accepted(factory) if each not in params]
+    shown = getattr(factory, "__name__", type(factory).__name__)
+    return hinted(f"{shown} has no parameter '{name}'", name, known)
+
+
+def _perhaps(factory: Callable[..., Any], params: Mapping[str, Any]) -> str:
+    """Say which parameter may be why a factory failed that hands on whatever it is given."""
+    known = set(_accepted(factory))
+    unknown = [name for name in params if name not in known and not name.startswith("_")]
+    return f"; {_unknown(factory, unknown[0], params)}" if unknown else ""
 
 
 def _accepted(factory: Callable[..., Any]) -> Iterator[str]:

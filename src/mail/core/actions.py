@@ -9,7 +9,7 @@ from mail.core.approvals import Approval
 from mail.core.call_context import current_call
 from mail.core.tools.call import AgentToolCall
 from mail.errors import ToolError
-from mail.redaction import new_reference, redact_foreign
+from mail.redaction import logged, redact_foreign
 
 __all__ = [
     "ActionCore",
@@ -87,13 +87,11 @@ class ActionCore:
                 content = await action_override(call)
         except ToolError as error:
             return "error", {"content": _shown(str(error))}
-        except (Exception, SystemExit) as error:  # the guard around foreign code
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the guard around foreign code
             kind = "action tool" if action_override is None else "action override tool"
-            agent, reference = current_call().agent, new_reference()
-            known = {"reference": reference}
-            text = "%s '%s' of agent '%s' failed"
-            logger.warning(text, kind, self.name, agent, exc_info=error, extra=known)
-            told = f"failed to execute {kind}: {_told(error)} (see the log, reference {reference})"
+            text, values = "%s '%s' of agent '%s' failed", (kind, self.name, current_call().agent)
+            said = f"failed to execute {kind}: {_told(error)}"
+            told = logged(logger, error, text, *values, level=logging.WARNING, said=said)
             return "error", {"content": told}
         if isinstance(content, ActionFailure):
             return "error", {"content": _shown(content.removeprefix(_ERROR))}

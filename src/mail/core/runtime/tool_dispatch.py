@@ -20,7 +20,7 @@ from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import PASSIVE, TEXT_TOOL, check_usable
 from mail.db.base import JournalRow
 from mail.errors import StoreError, ToolError
-from mail.redaction import new_reference, told_as
+from mail.redaction import logged
 
 __all__ = ["ToolDispatcher"]
 
@@ -79,11 +79,9 @@ class ToolDispatcher:
             return _refused(call, str(error))
         except StoreError:
             raise
-        except Exception as error:
-            reference = new_reference()
-            names, noted = (call.tool_name, tools.name), {"reference": reference}
-            logger.exception("tool '%s' of agent '%s' failed", *names, extra=noted)
-            return _refused(call, told_as(error, reference))
+        except Exception as error:  # noqa: BLE001 - the guard that the module's docstring tells of
+            text = "tool '%s' of agent '%s' failed"
+            return _refused(call, logged(logger, error, text, call.tool_name, tools.name))
 
     def _note_builtin(self, turn: Turn, turn_result: TurnResult, call: AgentToolCall) -> None:
         tool = call.tool_name.removesuffix("_call")

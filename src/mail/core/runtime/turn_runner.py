@@ -47,7 +47,7 @@ from mail.core.tools.offer import NO_OFFER, Offer
 from mail.core.usage import Usage
 from mail.db.base import JournalRow
 from mail.errors import AgentError, MAILError, ModelError, StoreConflict, StoreError, ToolError
-from mail.redaction import new_reference, redact_foreign, told_as
+from mail.redaction import logged, redact_foreign
 
 __all__ = ["Meter", "TurnRunner", "TurnSink", "refusal", "take_text"]
 
@@ -349,6 +349,7 @@ class _Surroundings:
 _FORCED = {"type": "function", "name": "task_complete"}
 _BESIDE_THE_END = "not run: a call of the same reply completes the task"
 _ONE_AT_A_TIME = "not run: call one such tool at a time; make this call again later"
+_FAILED = "agent '%s' failed"
 _LONG_RETRY = 30.0
 _LONGEST_RETRY = 120.0
 _MAX_DELAYS = 8
@@ -399,13 +400,12 @@ class TurnRunner:
             # It goes on where it was; but a step whose driver leaves meanwhile must not begin.
             turn.queued.filed = turn.queued.filed or not turn.queued.of_step
             await self.committer.put_off(turn, _STORE_PAUSE)
-        except Exception as error:  # a fault of the engine: nobody may wait for ever because of it
-            known = {"reference": new_reference()}
-            logger.exception("the turn of agent '%s' broke", turn.agent, extra=known)
+        except Exception as error:  # noqa: BLE001 - a fault of the engine: nobody may wait for ever
+            told = logged(logger, error, "the turn of agent '%s' broke", turn.agent)
             if turn.abandoned:
                 return
             turn.counted = False
-            await self._failed(turn, f"internal error: {told_as(error, known['reference'])}")
+            await self._failed(turn, f"internal error: {told}")
 
     async def _work(self, turn: Turn, journal: Mapping[str, JournalRow]) -> None:
         turn_result = TurnResult(turn.task.now)
@@ -576,8 +576,8 @@ class TurnRunner:
                 raise
             raise AgentError(f"agent '{turn.agent}' cancelled itself") from None
         except SystemExit as error:  # one agent does not end the program of all others
-            problem = f"it tried to exit the program: {_logged(turn, error)}"
-            raise AgentError(problem) from error
+            told = logged(logger, error, _FAILED, turn.agent)
+            raise AgentError(f"it tried to exit the program: {told}") from error
         except StoreError as error:  # not the engine's own
             raise AgentError(f"agent '{turn.agent}' failed: {error}") from error
         settings = self.context.settings
@@ -655,16 +655,8 @@ def _reason(turn: Turn, error: Exception) -> str:
     """Say why an agent failed: in our own words, or by the class of a foreign exception."""
     if isinstance(error, AgentError):
         return str(error)
-    told = _logged(turn, error)
+    told = logged(logger, error, _FAILED, turn.agent)
     return str(error) if isinstance(error, MAILError) and str(error) else told
-
-
-def _logged(turn: Turn, error: BaseException) -> str:
-    """Log what an agent function raised, and return what is told of a foreign exception."""
-    reference = new_reference()
-    extra = {"reference": reference}
-    logger.error("agent '%s' failed", turn.agent, exc_info=error, extra=extra)
-    return told_as(error, reference)
 
 
 def _offer_for(turn: Turn) -> Offer:
