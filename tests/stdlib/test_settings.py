@@ -9,7 +9,7 @@ from mail.config import EmailConfig, FsConfig, HttpConfig, StdlibConfig
 from mail.db.memory import MemoryStore
 from mail.errors import ConfigError
 from mail.server.app import create_app
-from mail.stdlib.settings import check_settings, egress_policy, workspace
+from mail.stdlib.settings import Workspace, check_settings, egress_policy, workspace
 from tests.server.kit import Template, config
 
 REPOSITORY = Path(__file__).parents[2]
@@ -23,8 +23,8 @@ def test_without_values_in_the_file_the_documented_literals_apply(
     assert (FsConfig().root, FsConfig().max_bytes) == ("workspace", 1024 * 1024)
     http = HttpConfig()
     assert (http.allow, http.timeout, http.max_bytes) == ([], 30.0, 1024 * 1024)
-    assert workspace(FsConfig()) == (Path.cwd() / "workspace", ())
-    assert workspace(FsConfig(root="~/here")) == (Path.home() / "here", ())
+    assert workspace(FsConfig()) == Workspace(Path.cwd() / "workspace")
+    assert workspace(FsConfig(root="~/here")) == Workspace(Path.home() / "here")
 
 
 def test_the_shipped_file_says_what_the_documents_say(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +47,7 @@ def test_values_are_read(configure: Callable[[str], None]) -> None:
         '[stdlib.fs]\nroot = "/srv/files"\nmax_bytes = 5\n'
         '[stdlib.http]\nallow = ["a.example", "10.0.0.0/8"]\ntimeout = 3\nmax_bytes = 7\n'
     )
-    assert workspace(FsConfig()) == (Path("/srv/files"), ())
+    assert workspace(FsConfig()) == Workspace(Path("/srv/files"))
     assert StdlibConfig().http == HttpConfig(
         allow=["a.example", "10.0.0.0/8"], timeout=3.0, max_bytes=7
     )

@@ -16,7 +16,7 @@ from mail.db.base import TokenRow
 from mail.db.memory import MemoryStore
 from mail.server.app import create_app
 from mail.stdlib.fs.actions import read_directory, read_file, write_file
-from mail.stdlib.settings import stray_files, workspace
+from mail.stdlib.settings import Workspace, stray_files, workspace
 from mail.utils.store import get_langmem_store
 from tests.server.kit import CALLERS, TOKENS, bearer, config, serving
 from tests.stdlib.test_swarm import definition, do
@@ -84,6 +84,65 @@ async def test_each_caller_of_a_server_has_a_workspace_of_its_own(
         assert (tmp_path / "workspace/all.txt").read_text() == "for all"
 
 
+async def test_a_caller_fills_its_own_workspace_and_no_more(
+    tmp_path: Path, configure: Callable[[str], None]
+) -> None:
+    root = f'[stdlib.fs]\nroot = "{tmp_path}/workspace"\n'
+    configure(f"{root}max_total_bytes = 3000\n")
+    kilobyte = "x" * 1000
+    async with served() as client:
+
+        async def write(path: str, content: str, who: str = "alice") -> str:
+            return await told(client, who, "write_file", path=path, content=content)
+
+        for number in range(3):
+            assert "successfully" in await write(f"{number % 2}/{number}.txt", kilobyte)
+        assert await write("new/3.txt", "y") == (
+            "ERROR: the workspace has 3,000 bytes, this would add 1, and the limit is 3,000; "
+            "delete files that are not needed, or have the operator raise "
+            "[stdlib.fs] max_total_bytes"
+        )
+        assert not (tmp_path / "workspace/user/alice/new").exists()
+        assert "would add 1," in await write("0/0.txt", kilobyte + "y")
+        assert (tmp_path / "workspace/user/alice/0/0.txt").read_text() == kilobyte
+        assert "successfully" in await write("0/0.txt", "z" * 1000)
+        assert "successfully" in await write("bob.txt", kilobyte, who="bob")
+        assert "successfully" in await told(client, "alice", "delete_file", path="1/1.txt")
+        assert "successfully" in await write("new/3.txt", kilobyte)
+        configure(f"{root}max_total_bytes = 0\n")
+        assert "successfully" in await write("4.txt", kilobyte)
+        configure(f"{root}shared = true\nmax_total_bytes = 5500\n")  # there are 5,000 in all
+        assert "has 5,000 bytes" in await write("all.txt", kilobyte)
+
+
+async def test_a_caller_makes_so_many_files_and_directories(
+    tmp_path: Path, configure: Callable[[str], None]
+) -> None:
+    configure(f'[stdlib.fs]\nroot = "{tmp_path}/workspace"\nmax_files = 3\n')
+    async with served() as client:
+
+        async def make(tool: str, **arguments: str) -> str:
+            return await told(client, "alice", tool, **arguments)
+
+        assert "successfully" in await make("write_file", path="a/1.txt", content="")
+        assert "successfully" in await make("create_directory", path="b")
+        full = (
+            "ERROR: the workspace has 3 files and directories, and the limit is 3; delete files "
+            "that are not needed, or have the operator raise [stdlib.fs] max_files"
+        )
+        assert await make("write_file", path="c/d/2.txt", content="") == full
+        assert await make("create_directory", path="c/d") == full
+        assert sorted(path.name for path in (tmp_path / "workspace/user/alice").iterdir()) == [
+            "a",
+            "b",
+        ]
+        assert "already exists" in await make("create_directory", path="b")
+        assert "successfully" in await make("write_file", path="a/1.txt", content="more")
+        assert "successfully" in await make("delete_file", path="a/1.txt")
+        assert "successfully" in await make("write_file", path="2.txt", content="")
+    assert "successfully" in await save("own.txt", "of a program that calls the action by hand")
+
+
 def served() -> Any:
     """Serve the swarm of test_swarm.py to the kit's callers."""
     store = MemoryStore()
@@ -145,7 +204,7 @@ async def test_what_is_in_the_way_of_a_callers_folder_is_told(tmp_path: Path) ->
 def test_a_program_that_calls_an_action_by_hand_works_in_the_root(tmp_path: Path) -> None:
     from mail.config.stdlib import FsConfig
 
-    assert workspace(FsConfig()) == (tmp_path / "workspace", ())
+    assert workspace(FsConfig()) == Workspace(tmp_path / "workspace")
 
 
 async def test_files_of_an_earlier_version_are_told_at_the_start(

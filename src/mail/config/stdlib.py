@@ -37,7 +37,8 @@ class FsConfig(FileBacked):
 
     ``root`` counts from the folder in which the program was started; the first write makes it.
     Each caller has a folder of its own in it, unless it is ``shared``. ``max_bytes`` holds for
-    reading and for writing.
+    reading and for writing. Agents write no more into a workspace that has ``max_total_bytes``, and
+    make nothing new in one with ``max_files`` files and folders; 0 lifts each.
     """
 
     table = "stdlib.fs"
@@ -45,6 +46,8 @@ class FsConfig(FileBacked):
     root: Annotated[str, Field(min_length=1), AfterValidator(_check_folder)] = "workspace"
     shared: bool = False
     max_bytes: Annotated[int, Field(ge=1)] = _MEBIBYTE
+    max_total_bytes: Annotated[int, Field(ge=0)] = 1024 * _MEBIBYTE
+    max_files: Annotated[int, Field(ge=0)] = 10_000
 
 
 class HttpConfig(FileBacked):

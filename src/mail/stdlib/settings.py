@@ -25,24 +25,35 @@ _FS_ACTIONS: Final = "mail.stdlib.fs.actions"
 
 
 class Workspace(NamedTuple):
-    """Where file actions work: a folder that the operator named, and folders of ours in it."""
+    """Where file actions work: a folder that the operator named, and folders of ours in it.
+
+    Attributes:
+        root: The operator's folder.
+        folders: The way from there to the workspace.
+        max_total_bytes: What all files may have together; 0 for any size.
+        max_files: How many files and folders there may be; 0 for any number.
+    """
 
     root: Path
-    folders: tuple[str, ...]
+    folders: tuple[str, ...] = ()
+    max_total_bytes: int = 0
+    max_files: int = 0
 
 
 def workspace(config: FsConfig) -> Workspace:
     """Return the workspace of the caller whose agent is at work; it need not exist yet.
 
     A caller has the folder ``ROLE/ID`` in the root. Where the root is shared, and for a program
-    that calls an action by hand, outside of any agent's turn, it is the root itself.
+    that calls an action by hand, outside of any agent's turn, it is the root itself. Such a program
+    is the operator's, and may fill it.
     """
     root = Path(config.root).expanduser().absolute()
     owner = current_call().owner
-    if owner is None or config.shared:
-        return Workspace(root, ())
+    if owner is None:
+        return Workspace(root)
     _, role, identifier = owner
-    return Workspace(root, (_folder_name(role), _folder_name(identifier)))
+    folders = () if config.shared else (_folder_name(role), _folder_name(identifier))
+    return Workspace(root, folders, config.max_total_bytes, config.max_files)
 
 
 def stray_files(template: "MAILSwarmTemplate") -> str | None:

@@ -288,11 +288,10 @@ def _write_text(place: Workspace, path: str, content: str, max_bytes: int) -> st
         raise ToolError("`content` has characters that cannot be written as UTF-8") from None
     if len(data) > max_bytes:
         raise ToolError(f"`content` is too large: {len(data)} bytes, the limit is {max_bytes}")
-    with (
-        _told(shown, f"file not found at {shown}"),
-        opened_folder(place, folders, shown, create=True) as folder,
-    ):
-        _replace(folder, name, data, shown)
+    with _told(shown, f"file not found at {shown}"):
+        _check_room(place, _size_of(place, folders, name, shown), len(data))
+        with opened_folder(place, folders, shown, create=True) as folder:
+            _replace(folder, name, data, shown)
     return f"successfully wrote to {shown}"
 
 
@@ -320,16 +319,16 @@ def _create_folder(place: Workspace, path: str) -> str:
     """
     *folders, name = split_path(path) or [""]
     shown = shortened(path)
-    with (
-        _told(shown, f"directory not found at {shown}"),
-        opened_folder(place, folders, shown, create=True) as parent,
-    ):
-        kind = kind_of(parent, name) if name else Kind.FOLDER
-        if kind is Kind.FOLDER:
-            raise ToolError(f"directory already exists at {shown}")
-        if kind is not Kind.MISSING:
-            raise ToolError(f"{shown} is {kind}, not a directory")
-        os.mkdir(name, _MODE, dir_fd=parent)
+    with _told(shown, f"directory not found at {shown}"):
+        if name:
+            _check_room(place, _size_of(place, folders, name, shown), 0)
+        with opened_folder(place, folders, shown, create=True) as parent:
+            kind = kind_of(parent, name) if name else Kind.FOLDER
+            if kind is Kind.FOLDER:
+                raise ToolError(f"directory already exists at {shown}")
+            if kind is not Kind.MISSING:
+                raise ToolError(f"{shown} is {kind}, not a directory")
+            os.mkdir(name, _MODE, dir_fd=parent)
     return f"successfully created directory at {shown}"
 
 
@@ -362,6 +361,74 @@ def _file_place(path: str) -> tuple[list[str], str, str]:
     if not names:
         raise ToolError(f"{shown or 'an empty path'} is not a file")
     return names[:-1], names[-1], shown
+
+
+def _size_of(place: Workspace, folders: Sequence[str], name: str, shown: str) -> int | None:
+    """Return the size of what a path stands for, or None when it leads to nothing."""
+    with suppress(FileNotFoundError, ToolError), opened_folder(place, folders, shown) as folder:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
+    return None
+
+
+def _check_room(place: Workspace, old: int | None, new: int) -> None:
+    """Check that a workspace has room for what is to be written.
+
+    The workspace is counted anew, because others may have changed it. Writes at the same time do
+    not see each other: they exceed a limit by one file each at most.
+
+    Args:
+        place: The workspace.
+        old: The size of what is replaced; None for something new.
+        new: The size that it gets.
+
+    Raises:
+        ToolError: it is full.
+    """
+    grows = max(0, new - (old or 0))
+    most_files, most_bytes = place.max_files, place.max_total_bytes
+    if not ((old is None and most_files) or (grows and most_bytes)):
+        return
+    count, total = _use(place)
+    if old is None and 0 < most_files <= count:
+        raise ToolError(
+            f"the workspace has {count:,} files and directories, and the limit is {most_files:,}; "
+            "delete files that are not needed, or have the operator raise [stdlib.fs] max_files"
+        )
+    if grows and 0 < most_bytes < total + grows:
+        raise ToolError(
+            f"the workspace has {total:,} bytes, this would add {grows:,}, and the limit is "
+            f"{most_bytes:,}; delete files that are not needed, or have the operator raise "
+            "[stdlib.fs] max_total_bytes"
+        )
+
+
+def _use(place: Workspace) -> tuple[int, int]:
+    """Return how many files and folders a workspace has, and their bytes, as far as they matter."""
+    count = total = 0
+    with suppress(FileNotFoundError, ToolError), opened_folder(place, (), ".") as folder:
+        for size in _sizes(folder):
+            count += 1
+            total += size
+            if 0 < place.max_files <= count:
+                break
+    return count, total
+
+
+def _sizes(folder: int) -> Iterator[int]:
+    """Yield the size of each file in an open folder and those in it; a folder counts as 0."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                with suppress(FileNotFoundError):  # deleted meanwhile
+                    yield entry.stat(follow_symlinks=False).st_size
+                continue
+            yield 0
+            with suppress(OSError):  # deleted meanwhile, or not ours
+                inner = os.open(entry.name, _FOLDER, dir_fd=folder)
+                try:
+                    yield from _sizes(inner)
+                finally:
+                    os.close(inner)
 
 
 def _replace(folder: int, name: str, data: bytes, shown: str) -> None:
