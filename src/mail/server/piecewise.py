@@ -30,18 +30,42 @@ async def json_texts(content: object) -> AsyncGenerator[str, None]:
         yield text
 
 
-async def json_object(fields: Mapping[str, object]) -> AsyncGenerator[str, None]:
+async def json_object(
+    fields: Mapping[str, object] | AsyncGenerator[tuple[str, object], None],
+) -> AsyncGenerator[str, None]:
     """Yield an object as JSON; a value may be an asynchronous generator of its JSON."""
-    for number, (name, value) in enumerate(fields.items()):
-        yield f"{',' if number else '{'}{json_line(name)}:"
-        if isinstance(value, AsyncGenerator):
-            async with aclosing(value):
-                async for text in value:
+    begun = False
+    async with aclosing(_pairs(fields) if isinstance(fields, Mapping) else fields) as pairs:
+        async for name, value in pairs:
+            yield f"{',' if begun else '{'}{json_line(name)}:"
+            begun = True
+            if isinstance(value, AsyncGenerator):
+                async with aclosing(value):
+                    async for text in value:
+                        yield text
+            else:
+                for text in json_pieces(value):
                     yield text
-        else:
+            del value  # the next one may be as large
+    yield "}" if begun else "{}"
+
+
+async def _pairs(fields: Mapping[str, object]) -> AsyncGenerator[tuple[str, object], None]:
+    for pair in fields.items():
+        yield pair
+
+
+async def json_list(values: AsyncGenerator[object, None]) -> AsyncGenerator[str, None]:
+    """Yield values as a list in JSON."""
+    begun = False
+    async with aclosing(values):
+        async for value in values:
+            yield "," if begun else "["
+            begun = True
             for text in json_pieces(value):
                 yield text
-    yield "}"
+            del value  # the next one may be as large
+    yield "]" if begun else "[]"
 
 
 async def piecewise(

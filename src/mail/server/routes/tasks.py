@@ -117,7 +117,7 @@ async def get_tasks(
     tasks = state.tasks_of(caller)
     room = tasks.room
     if limit is None and cursor is None:
-        whole = piecewise(_listed(tasks.overviews()), turn=room.turn)
+        whole = piecewise(json_object(_named(tasks.overviews())), turn=room.turn)
         return await once_there_is_room(request, room, whole)
     if cursor is not None and await _is_unknown(state, owner_of(state, caller), cursor):
         raise ProtocolError(
@@ -394,16 +394,11 @@ def _summary(task: MAILTask) -> dict[str, Any]:
     return task.to_record() | {"events": [], "next_after": 0 if task.event_count else None}
 
 
-async def _listed(tasks: AsyncGenerator[MAILTask, None]) -> AsyncGenerator[str, None]:
-    """Yield an object from id to record, in which every task is a piece or more."""
+async def _named(tasks: AsyncGenerator[MAILTask, None]) -> AsyncGenerator[tuple[str, Any], None]:
     async with aclosing(tasks):
-        begun = False
         async for task in tasks:
-            yield f"{',' if begun else '{'}{json_line(task.task_id)}:"
-            begun = True
-            for piece in json_pieces(_summary(task)):
-                yield piece
-        yield "}" if begun else "{}"
+            yield task.task_id, _summary(task)
+            del task
 
 
 async def _paged(tasks: AsyncGenerator[MAILTask, None], size: int) -> AsyncGenerator[str, None]:
@@ -420,8 +415,9 @@ async def _paged(tasks: AsyncGenerator[MAILTask, None], size: int) -> AsyncGener
     async def cursor() -> AsyncGenerator[str, None]:
         yield json_line(last[size - 1] if len(last) > size else None)
 
+    page = {"tasks": json_object(_named(of_page())), "next_cursor": cursor()}
     async with aclosing(tasks):
-        async for piece in json_object({"tasks": _listed(of_page()), "next_cursor": cursor()}):
+        async for piece in json_object(page):
             yield piece
 
 
