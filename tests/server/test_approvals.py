@@ -11,6 +11,7 @@ import pytest
 
 from mail import Approval, MAILAction
 from mail.api import MAILAgentTemplate, MAILSwarmTemplate
+from mail.auth.callers import Caller
 from mail.client import MAILClient
 from mail.db.base import Owner
 from mail.db.memory import MemoryStore
@@ -209,6 +210,31 @@ async def test_pages_and_the_client(api: httpx.AsyncClient) -> None:
         assert refused.value.status == 409
         with pytest.raises(ClientHTTPError):
             await client.get_approvals(cursor="x")
+
+
+async def test_a_large_call_is_answered_at_once_and_its_record_waits_for_room(
+    store: MemoryStore,
+) -> None:
+    app = create_app(config(shutdown_grace=0.5), template=swarm(), store=store)
+    async with serving(app) as api:
+        first, _ = await begin(api, "send")
+        found = await store.find_approval("test-swarm", first["approval_id"])
+        assert found is not None
+        text = "\N{OPEN BOOK}" * 100_000
+        large = found.row._replace(description=text)
+        store._put_approvals(found.owner, found.task_id, [large])
+        room = app.state.mail.quotas.room(Caller("user", "alice"))
+        room.taken = 10 * room.size  # of answers that nobody reads
+        answer = asyncio.create_task(reply(api, "alice", first, {"type": "accept"}))
+        async with asyncio.timeout(10):
+            while not room._waiting:
+                await asyncio.sleep(0.01)
+        found = await store.find_approval("test-swarm", first["approval_id"])
+        assert found is not None and found.row.status == "accepted"
+        room.give(10 * room.size)
+        told = (await answer).json()
+        assert (told["approval"]["status"], told["approval"]["description"]) == ("accepted", text)
+        assert (told["task"]["task_id"], room.taken) == ("t", 0)
 
 
 async def test_answers_wait_for_the_memories_that_they_teach(

@@ -332,21 +332,33 @@ class ApprovalDesk:
         finally:
             pages.leave()
 
-    async def answer(self, who: Answerer, approval_id: str, given: object) -> dict[str, Any]:
-        """Answer a call.
+    async def answer(
+        self, who: Answerer, approval_id: str, given: object, room: Room
+    ) -> tuple[Owner, str]:
+        """Answer a call, and return whose task it belongs to, and which.
+
+        Args:
+            who: Who answers.
+            approval_id: The approval.
+            given: The answer.
+            room: The approval is read when no other is read for this room.
 
         Raises:
             UnknownApproval: there is none that concerns the caller.
             Forbidden: others must answer it.
             ApprovalError, ApprovalClosed: see `mail.errors`.
         """
-        found = await self.get(who, approval_id)
+        async with room.reading:
+            whole = await self.get(who, approval_id)
+        # While the call is decided, nothing keeps what may be large.
+        found = whole._replace(row=whole.row._replace(request="", description="", answer=None))
+        del whole
         answer = read_answer(given)
         by = who._replace(owner=found.owner == self._owner(who))
         if not by.may(found.row.approvers.split("\n")):
             raise Forbidden("this call is approved by others: you are not one of its approvers")
         await self.decide(found, answer, by)
-        return approval_record(await self.get(who, approval_id))
+        return found.owner, found.task_id
 
     def _owner(self, who: Answerer) -> Owner:
         return Owner(self.swarm, who.role, who.id)

@@ -46,7 +46,7 @@ from mail.server.deps import (
 from mail.server.idempotent_response import answered_once
 from mail.server.intake import read_json
 from mail.server.openapi import errors
-from mail.server.piecewise import json_object, piecewise
+from mail.server.piecewise import json_list, json_object, piecewise
 from mail.server.routes.interswarm import AuditedRoute
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState
@@ -202,21 +202,8 @@ async def get_approvals(
     async def following() -> AsyncGenerator[str, None]:
         yield json_line(page.next_cursor)  # when the page was read
 
-    fields = {"approvals": _listed(page.records()), "next_cursor": following()}
+    fields = {"approvals": json_list(page.records()), "next_cursor": following()}
     return await once_there_is_room(request, room, piecewise(json_object(fields), turn=room.turn))
-
-
-async def _listed(records: AsyncGenerator[dict[str, Any], None]) -> AsyncGenerator[str, None]:
-    yield "["
-    begun = False
-    async with aclosing(records):
-        async for record in records:
-            if begun:
-                yield ","
-            begun = True
-            for piece in json_pieces(record):
-                yield piece
-    yield "]"
 
 
 @router.get(
@@ -253,13 +240,14 @@ async def get_approval(
     request: Request, state: State, caller: TaskOwner, approval_id: PathApprovalId
 ) -> Response:
     """Get one of them."""
+    room, record = state.quotas.room(caller), _whole(state, caller, approval_id)
+    return await once_there_is_room(request, room, piecewise(record, turn=room.turn))
+
+
+async def _whole(state: ServerState, caller: Caller, approval_id: str) -> AsyncGenerator[str, None]:
+    """Yield an approval as JSON, for which there is room until it is sent."""
     room, who = state.quotas.room(caller), answerer(state, caller)
-    record = desk_of(state).whole(who, approval_id, room)
-    return await once_there_is_room(request, room, piecewise(_alone(record), turn=room.turn))
-
-
-async def _alone(records: AsyncGenerator[dict[str, Any], None]) -> AsyncGenerator[str, None]:
-    async with aclosing(records):
+    async with aclosing(desk_of(state).whole(who, approval_id, room)) as records:
         async for record in records:
             for piece in json_pieces(record):
                 yield piece
@@ -280,7 +268,7 @@ async def answer_approval(
     token: BearerToken,
     approval_id: PathApprovalId,
     key: IdempotencyKey = None,
-) -> JSONResponse:
+) -> Response:
     """Answer a call: `accept`, `edit`, `ignore` or `response`.
 
     The answer is stored when this returns; the call is run, and the agent goes on, in the
@@ -288,16 +276,16 @@ async def answer_approval(
     of an edit is read as such if the tool's schema leaves no doubt. A call that was answered
     before, whose time is up or whose task has ended is 409.
     """
-    desk = desk_of(state, token)
-    given = request.scope["state"]["answer"]
-    record = await desk.answer(answerer(state, caller), approval_id, given)
-    note(task_id=record["task_id"])
-    found = await state.store.find_approval(desk.swarm, approval_id)
-    task = found and await state.store.load_task(found.owner, found.task_id)
-    if not task:
+    room, given = state.quotas.room(caller), request.scope["state"]["answer"]
+    desk, who = desk_of(state, token), answerer(state, caller)
+    owner, task_id = await desk.answer(who, approval_id, given, room)
+    note(task_id=task_id)
+    task = await state.store.load_task(owner, task_id)
+    if task is None:
         raise UnknownApproval
-    told = {"task_id": task.task_id, "status": task.state.value}
-    return JSONResponse({"approval": record, "task": told})
+    told = {"task_id": task_id, "status": task.state.value}
+    answer = json_object({"approval": _whole(state, caller, approval_id), "task": told})
+    return await once_there_is_room(request, room, piecewise(answer, turn=room.turn))
 
 
 def answerer(state: ServerState, caller: Caller) -> Answerer:
