@@ -354,11 +354,11 @@ async def _tell(attacker: Attacker, count: int, tasks: int) -> None:
     async def tell(task_id: str) -> None:
         while time.monotonic() < until and next(left, None) is not None:
             text = f"echo {secrets.token_hex(MB // 2 - 250)}"
-            while (status := await attacker.message(text, task_id)) in _REFUSED[:2]:
-                await asyncio.sleep(4 * _PAUSE)
-            if status != 200:
+            status = await attacker.message(text, task_id)
+            if status == 200:
+                attacker.account.produced += MB
+            elif status not in _REFUSED:
                 return
-            attacker.account.produced += MB
 
     await asyncio.gather(*(tell(f"told-{number}") for number in range(tasks)))
 
