@@ -215,7 +215,8 @@ async def test_pages_and_the_client(api: httpx.AsyncClient) -> None:
 async def test_a_large_call_is_answered_at_once_and_its_record_waits_for_room(
     store: MemoryStore,
 ) -> None:
-    app = create_app(config(shutdown_grace=0.5), template=swarm(), store=store)
+    limits = {"max_requests": 1, "shutdown_grace": 0.5}
+    app = create_app(config(**limits), template=swarm(), store=store)
     async with serving(app) as api:
         first, _ = await begin(api, "send")
         found = await store.find_approval("test-swarm", first["approval_id"])
@@ -231,6 +232,7 @@ async def test_a_large_call_is_answered_at_once_and_its_record_waits_for_room(
                 await asyncio.sleep(0.01)
         found = await store.find_approval("test-swarm", first["approval_id"])
         assert found is not None and found.row.status == "accepted"
+        assert (await api.get("/whoami", headers=bearer("bob"))).status_code == 200
         room.give(10 * room.size)
         told = (await answer).json()
         assert (told["approval"]["status"], told["approval"]["description"]) == ("accepted", text)

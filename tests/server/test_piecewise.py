@@ -9,11 +9,15 @@ import httpx
 import pytest
 
 from mail.auth.callers import Caller
+from mail.core.approvals import ALLOWS
+from mail.core.pieces import PIECE
 from mail.core.tasks import TaskState
+from mail.db.approvals import ApprovalRow
 from mail.db.base import EventRow, Owner, Post, TaskRow
 from mail.db.memory import MemoryStore
 from mail.errors import StoreError
 from mail.server.app import create_app
+from mail.services.event_log import Room
 from tests.server.kit import Template, bearer, config, serving
 
 ALICE = Owner("test-swarm", "user", "alice")
@@ -26,6 +30,15 @@ async def seed(store: MemoryStore, task_id: str, *sizes: int) -> None:
     row = TaskRow(task_id, str(ALICE), (str(ALICE),), NOW, "supervisor", TaskState.COMPLETED)
     events = (EventRow("tool_call", NOW, extra=json.dumps({"x": "x" * size})) for size in sizes)
     await store.post(Post(owner=ALICE, task=row, events=tuple(events)))
+
+
+def hold(store: MemoryStore, size: int) -> None:
+    """Let a call of the task ``t`` wait for a person, with a description of this size."""
+    request = json.dumps({"action": "send", "args": {}})
+    allowed = json.dumps(dict.fromkeys(ALLOWS.values(), True))
+    call = ("held", "supervisor", "c", "approval", "open", NOW, request, allowed)
+    row = ApprovalRow(*call, "\nowner\n", "x" * size)
+    store._put_approvals(ALICE, "t", [row])
 
 
 async def get(client: httpx.AsyncClient, path: str, **params: Any) -> httpx.Response:
@@ -179,6 +192,7 @@ async def test_requests_that_wait_for_unread_answers_take_no_place_and_end_with_
     store: MemoryStore, template: Template
 ) -> None:
     await seed(store, "t", 20_000_000)
+    hold(store, 100_000)
     app = create_app(config(max_requests=1), template=template, store=store)  # type: ignore[arg-type]
     async with serving(app) as client:
         port = client.base_url.port
@@ -187,7 +201,8 @@ async def test_requests_that_wait_for_unread_answers_take_no_place_and_end_with_
             stalled.sendall(f"GET /tasks/t HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode())
             await asyncio.to_thread(stalled.recv, 100)
             room = app.state.mail.quotas.room(Caller("user", "alice"))
-            for path in ("/tasks/t", "/task?task_id=t", "/tasks", "/tasks?limit=5"):
+            held = ("/approvals", "/approvals/held", "/approvals/events")
+            for path in ("/tasks/t", "/task?task_id=t", "/tasks", "/tasks?limit=5", *held):
                 before = len(room._waiting)
                 with socket.create_connection(("127.0.0.1", port)) as waits:
                     waits.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode())
@@ -199,6 +214,34 @@ async def test_requests_that_wait_for_unread_answers_take_no_place_and_end_with_
                 async with asyncio.timeout(10):
                     while not room._waiting[-1].cancelled():
                         await asyncio.sleep(0.01)
+
+
+async def test_pieces_of_large_answers_are_made_in_the_callers_turn(
+    client: httpx.AsyncClient, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await seed(store, "t", 500_000)
+    for number in range(200):
+        await seed(store, f"t-{number}", 10)
+    hold(store, 500_000)
+    turns = 0
+    turn = Room.turn
+
+    async def counted(room: Room) -> None:
+        nonlocal turns
+        turns += 1
+        await turn(room)
+
+    monkeypatch.setattr(Room, "turn", counted)
+    held = ("/approvals", "/approvals/held", "/approvals/events")
+    for path in ("/tasks/t", "/task?task_id=t", "/tasks", "/tasks?limit=150", *held):
+        before, size = turns, 0
+        async with client.stream("GET", path, headers=bearer("alice")) as answer:
+            assert answer.status_code == 200, path
+            async for part in answer.aiter_bytes():
+                size += len(part)
+                if part.endswith(b"\r\n\r\n"):  # the end of an event, after which others may come
+                    break
+        assert turns - before >= size // (2 * PIECE) >= 1, path
 
 
 async def test_a_large_answer_with_its_events_is_whole_and_so_is_its_repeat(

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from sys import getrefcount
 from typing import Any
 
 import pytest
@@ -529,9 +530,18 @@ def waiting(*sizes: int) -> tuple[MemoryStore, ApprovalDesk]:
     return store, ApprovalDesk(store, "s", _decide)
 
 
-@pytest.mark.parametrize(("size", "limit", "pages"), [(2**18, 200, 7), (10, 9, 3), (10, 25, 1)])
-async def test_pages_of_large_calls_are_short_and_leave_none_out(size, limit, pages) -> None:
-    store, desk = waiting(*[size] * 25)
+@pytest.mark.parametrize(
+    ("sizes", "limit", "pages"),
+    [
+        ([2**18] * 25, 200, 7),
+        ([10] * 25, 9, 3),
+        ([10] * 25, 25, 1),
+        ([2**18, 2**18, 10], 200, 1),  # newest first, so the large ones are the last
+        ([2**20] * 2 + [10] * 3, 200, 2),
+    ],
+)
+async def test_pages_of_large_calls_are_short_and_leave_none_out(sizes, limit, pages) -> None:
+    store, desk = waiting(*sizes)
     who, room = Answerer("user", "u"), Room()
     told: list[list[str]] = []
     cursor: str | None = ""
@@ -539,25 +549,29 @@ async def test_pages_of_large_calls_are_short_and_leave_none_out(size, limit, pa
         page = desk.page(who, "open", "", limit, cursor, room)
         told.append([record["approval_id"] async for record in page.records()])
         cursor = page.next_cursor
-    assert [name for page in told for name in page] == [str(number) for number in range(24, -1, -1)]
+    newest_first = [str(number) for number in reversed(range(len(sizes)))]
+    assert [name for page in told for name in page] == newest_first
     assert len(told) == pages
     assert room.taken == 0
     await store.close()
 
 
-@pytest.mark.parametrize("reads", ["page", "events", "whole"])
+def reading(desk: ApprovalDesk, reads: str, room: Room) -> Any:
+    """Return what reads approvals in one of the ways in which callers do."""
+    who = Answerer("user", "u")
+    if reads == "page":
+        return desk.page(who, "open", "", 200, "", room).records()
+    if reads in ("events", "changes"):
+        return desk.events(who, None if reads == "events" else 0, lambda: False, room)
+    return desk.whole(who, "0", room)
+
+
+@pytest.mark.parametrize("reads", ["page", "events", "changes", "whole"])
 async def test_large_calls_that_nobody_reads_wait_for_room(reads: str) -> None:
     store, desk = waiting(400_000, 400_000)
-    who, room = Answerer("user", "u"), Room(900_000)
-
-    def asked() -> Any:
-        if reads == "page":
-            return desk.page(who, "open", "", 200, "", room).records()
-        if reads == "events":
-            return desk.events(who, None, lambda: False, room)
-        return desk.whole(who, "0", room)
-
-    streams = [asked() for _ in range(20)]
+    room = Room(900_000)
+    kept = [getrefcount(found) for found in store._approvals.values()]
+    streams = [reading(desk, reads, room) for _ in range(20)]
     firsts = [asyncio.ensure_future(anext(stream)) for stream in streams]
     for _ in range(100):
         await asyncio.sleep(0)
@@ -565,6 +579,8 @@ async def test_large_calls_that_nobody_reads_wait_for_room(reads: str) -> None:
     # What is read by its id has no size before, so that one may be too much.
     assert len(done) == (3 if reads == "whole" else 2)
     assert room.taken < 1_300_000
+    # Beside the record that is sent, nothing holds what was read.
+    assert [getrefcount(found) for found in store._approvals.values()] == kept
     await done[0].aclose()
     for _ in range(100):
         await asyncio.sleep(0)
@@ -575,6 +591,64 @@ async def test_large_calls_that_nobody_reads_wait_for_room(reads: str) -> None:
     for stream in streams:
         await stream.aclose()
     assert room.taken == 0
+    await store.close()
+
+
+@pytest.mark.parametrize("reads", ["page", "events", "changes"])
+async def test_of_large_calls_none_but_the_next_are_looked_at(reads: str, monkeypatch) -> None:
+    large, small = 200_000, 10
+    sizes_kept = [small] * 3 + [large] * 6
+    # Pages have the newest first. Events come in order; how large the first are is not known yet.
+    store, desk = waiting(*(sizes_kept if reads == "page" else sizes_kept[::-1]))
+    known = 0 if reads == "page" else 1
+    looked: list[int] = []
+    sizes = store.approval_sizes
+
+    async def watched(*given: Any, **more: Any) -> list[int]:
+        found = await sizes(*given, **more)
+        looked.append(sum(size > large for size in found))
+        return found
+
+    monkeypatch.setattr(store, "approval_sizes", watched)
+    stream = reading(desk, reads, Room())
+    for _ in range(5):
+        await anext(stream)
+    assert len(looked) == 5
+    assert max(looked[known:]) <= 2  # by one more, pages see that there is more
+    await stream.aclose()
+    await store.close()
+
+
+async def test_calls_that_are_answered_are_read_one_by_one_and_not_kept_meanwhile(
+    monkeypatch,
+) -> None:
+    store, desk = waiting(*[400_000] * 3)
+    read, reads, most = store.find_approval, 0, 0
+    decided: list[StoredApproval] = []
+
+    async def slowly(*given: Any) -> StoredApproval | None:
+        nonlocal reads, most
+        reads += 1
+        most = max(most, reads)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        reads -= 1
+        return await read(*given)
+
+    async def decide(found: StoredApproval, *_: object) -> None:
+        decided.append(found)
+
+    monkeypatch.setattr(store, "find_approval", slowly)
+    desk.decide, room, who = decide, Room(), Answerer("user", "u")
+    await asyncio.gather(
+        *(desk.answer(who, str(number), {"type": "accept"}, room) for number in range(3))
+    )
+    assert most == 1
+    assert [(found.row.approval_id, found.row.size) for found in decided] == [
+        ("0", 0),
+        ("1", 0),
+        ("2", 0),
+    ]
     await store.close()
 
 

@@ -185,8 +185,7 @@ class TurnCommitter:
         if plan.shown:
             turn.buffered = [mail for mail in turn.buffered if mail.seq not in plan.shown]
         if turn_result.failure is None:
-            lane = turn.queued.lane
-            self.context.histories.append(lane, turn_result.entries, turn_result.written)
+            self.context.histories.append(turn.queued.lane, turn_result.entries)
 
     async def end(
         self,

@@ -105,10 +105,7 @@ class Writer:
                 raise StoreError("the store is closed")
             unit = _Unit(work, future, self._loop.time())
             self._loop.call_soon_threadsafe(self._queue.put_nowait, unit)
-        try:
-            return await future
-        finally:
-            del future, unit  # a failure that is raised here would hold itself
+        return await future
 
     def close(self) -> None:
         """Take no more; `serve` ends when what is queued is done."""
