@@ -73,6 +73,8 @@ SCENARIOS = (
     Scenario("unknown_token", "no token: the same unknown one each time"),
     Scenario("health", "no token: GET /health"),
     Scenario("messages", "80 MB of messages"),
+    Scenario("long_history", "120 messages of 1 MB to one task, answered with themselves"),
+    Scenario("long_histories", "the same to eight tasks, side by side"),
     Scenario("pauses", "paused tasks with 1 MB each, deleted, and twice more"),
     Scenario("long_arguments", "tool calls with 3 MB, which are refused"),
 )

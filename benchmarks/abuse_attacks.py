@@ -337,6 +337,32 @@ async def messages(attacker: Attacker) -> None:
     await attacker.store(80)
 
 
+async def long_history(attacker: Attacker) -> None:
+    """Send 120 messages of 1 MB to one task, each of which is answered with itself."""
+    await _tell(attacker, attacker.orders.count(120), 1)
+
+
+async def long_histories(attacker: Attacker) -> None:
+    """Send as many to eight tasks, side by side."""
+    await _tell(attacker, attacker.orders.count(120), 8)
+
+
+async def _tell(attacker: Attacker, count: int, tasks: int) -> None:
+    left = iter(range(count))
+    until = time.monotonic() + _LONGEST - 5
+
+    async def tell(task_id: str) -> None:
+        while time.monotonic() < until and next(left, None) is not None:
+            text = f"echo {secrets.token_hex(MB // 2 - 250)}"
+            status = await attacker.message(text, task_id)
+            if status == 200:
+                attacker.account.produced += MB
+            elif status not in _REFUSED:
+                return
+
+    await asyncio.gather(*(tell(f"told-{number}") for number in range(tasks)))
+
+
 async def pauses(attacker: Attacker) -> None:
     """Let tasks wait for answers with the largest calls, delete them, and do it twice more."""
     notes = attacker.account.notes
@@ -401,6 +427,8 @@ ATTACKS: Final[Mapping[str, Callable[[Attacker], Awaitable[None]]]] = {
         unknown_token,
         health,
         messages,
+        long_history,
+        long_histories,
         pauses,
         long_arguments,
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from mail.cli import server
+from mail.cli.commands import main
 from mail.cli.credentials import SwarmURL, parse_swarm_url, server_url
 from mail.errors import ConfigError
 
@@ -68,3 +69,23 @@ def test_a_server_url_is_http_or_a_link() -> None:
     for wrong in ("h:1", "ftp://h", "swarm://other?server=h"):
         with pytest.raises(ConfigError):
             server_url(wrong)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://bob:hunter2@127.0.0.1:1",
+        "http://hunter2@127.0.0.1:1",
+        "http://:hunter2@127.0.0.1:1",
+        "swarm://invite?server=bob:hunter2@127.0.0.1:1",
+    ],
+)
+@pytest.mark.parametrize("command", [["client"], ["ping"], ["login"], ["mcp"], ["mcp", "config"]])
+def test_a_url_with_a_secret_is_refused_without_showing_it(
+    url: str, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, url]) in (1, 2)
+    said = "".join(capsys.readouterr())
+    assert "the URL must not contain a user, a password or a token" in said
+    assert "use MAIL_API_KEY, --api-key-file or `mail login`" in said
+    assert "hunter2" not in said

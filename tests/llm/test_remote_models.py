@@ -5,8 +5,10 @@ its own.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 import httpx
@@ -45,6 +47,12 @@ HIDDEN = [
     "openai/localhost",
     "openai/metadata.internal:8080/x",
     "openai/0x7f000001",
+    "openai/127.1:80",
+    "openai/127.1",
+    "openai/0x7f.1",
+    "openai/2130706433:80/v1",
+    "openai/127.0.0.1.",
+    "openai/localhost.:80",
     "openai//169.254.169.254/x",
     "openai/../x",
     "openai/x?api_base=http://127.0.0.1",
@@ -79,6 +87,8 @@ def test_a_provider_that_is_not_listed_is_refused_with_the_setting(llm: str) -> 
         "anthropic/claude-sonnet-4-5@20250929",
         "openrouter/meta-llama/llama-3.1:70b",
         "openai/ft:gpt-4o-mini:org::id",
+        "openai/1234567890",
+        "openrouter/qwen/qwen2.5-vl-72b:free",
     ],
 )
 def test_ordinary_names_are_taken(llm: str) -> None:
@@ -214,6 +224,49 @@ async def test_an_address_that_the_operator_has_set_answers(
     assert await asked(LiteLLMModel(ONCE), request) == "hello"
     [seen] = provider.requests
     assert not use_proxy or seen.headers["authorization"] == "Bearer tok-12345"
+
+
+def careless(made: Any) -> Any:
+    """Return a client of a library that takes no notice of the way that it is given."""
+
+    class Careless(made):  # type: ignore[misc]
+        def __init__(
+            self, *, transport: Any = None, http_client: Any = None, **options: Any
+        ) -> None:
+            super().__init__(**options)
+
+    return Careless
+
+
+@pytest.mark.parametrize(
+    ("model", "llm", "client"),
+    [
+        (LiteLLMModel, "openai/gpt-5-mini", "openai.AsyncOpenAI"),
+        (
+            LiteLLMModel,
+            "anthropic/claude-sonnet-4-5",
+            "litellm.llms.custom_httpx.http_handler.AsyncHTTPHandler",
+        ),
+        (partial(OpenAIModel, "completions"), "gpt-5-mini", "openai.AsyncOpenAI"),
+    ],
+)
+async def test_a_reply_that_came_past_the_check_is_not_used(
+    provider: FakeProvider,
+    monkeypatch: pytest.MonkeyPatch,
+    model: Callable[..., Any],
+    llm: str,
+    client: str,
+) -> None:
+    load_library()
+    monkeypatch.setenv("OPENAI_BASE_URL", provider.base_url)
+    monkeypatch.setenv("ANTHROPIC_API_BASE", provider.root_url)
+    request = ask(model=llm, tool_format="completions")
+    assert await asked(model(retry=ONCE), request) == "hello"
+    module, _, name = client.rpartition(".")
+    monkeypatch.setattr(client, careless(getattr(import_module(module), name)))
+    with pytest.raises(ModelError, match="the request was not checked"):
+        await asked(model(retry=ONCE), request)
+    assert len(provider.requests) == 2
 
 
 async def test_an_internal_address_answers_once_the_setting_names_it(

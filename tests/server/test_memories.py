@@ -8,11 +8,13 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
+from mail.auth.callers import Caller
 from mail.config.server import MemoryConfig
 from mail.db.base import Owner, Post, Store
 from mail.db.memory import MemoryStore
-from mail.db.preferences import FeedbackRow
+from mail.db.preferences import KEPT_VERSIONS, FeedbackRow
 from mail.llm.litellm_model import close_clients, load_parts
 from mail.llm.script import Step, call, say
 from mail.server.app import create_app
@@ -113,6 +115,35 @@ async def test_a_text_that_is_too_long_is_told_in_bytes(client: httpx.AsyncClien
     for text, size in (("x" * 16_385, "16,385"), ("ä" * 8_193, "16,386")):
         answer = await client.put("/memories/style", json={"value": text}, headers=bearer("alice"))
         assert (answer.status_code, f"{size} bytes" in answer.text) == (400, True), answer.text
+
+
+async def test_large_answers_go_out_in_pieces_when_there_is_room(
+    app: FastAPI, client: httpx.AsyncClient
+) -> None:
+    alice = Api(client)
+    text = "ä" * 8_000
+    for _ in range(KEPT_VERSIONS + 1):
+        put = await client.put("/memories/m", json={"value": text}, headers=alice.headers)
+    one = await client.get("/memories/m", headers=alice.headers)
+    for given in (put, one):
+        assert given.status_code == 200
+        assert [row["value"] for row in given.json()["versions"]] == [text] * KEPT_VERSIONS
+        assert "content-length" not in given.headers
+    assert one.json() == put.json()
+    for number in range(5):
+        await alice.put(f"m{number}", value=text)
+    listed = await client.get("/memories", headers=alice.headers)
+    assert len(listed.json()["memories"]) == 7
+    assert "content-length" not in listed.headers
+
+    room = app.state.mail.quotas.room(Caller("user", "alice"))
+    assert room.taken == 0
+    room.taken = room.size + 1  # of other answers, which nobody reads
+    waiting = asyncio.create_task(client.get("/memories/m", headers=alice.headers))
+    while not room._waiting:
+        await asyncio.sleep(0)
+    room.give(room.taken)
+    assert (await waiting).json() == one.json()
 
 
 @pytest.mark.parametrize("name", ["a%20b", "%2e%2e", "x" * 65, "%C3%A4", "a%00", "-a"])

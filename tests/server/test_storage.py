@@ -253,6 +253,41 @@ class TestOverHTTP:
             assert await store.find_key(ALICE, f"key-59-{'k' * 200}") is None
             assert (await post(client, "more", "bob")).status_code == 200
 
+    async def test_keys_of_messages_count_with_the_commit_and_after_deletion(
+        self, store: MemoryStore
+    ) -> None:
+        app = app_with(store, max_stored_bytes=2**20)
+        async with serving(app) as client:
+            assert (await post(client, "first", task_id="t0")).status_code == 200
+            counted = app.state.mail.shares._accounts[ALICE]
+            before = (await store.stored_use(ALICE)).bytes
+            for number in range(10):
+                headers = bearer("alice") | {"Idempotency-Key": f"{number}{'k' * 200}"}
+                body = {"body": "hello", "task_id": f"k{number}"}
+                answer = await client.post("/message", json=body, headers=headers)
+                assert answer.status_code == 200
+            taken = (await store.stored_use(ALICE)).bytes
+            assert counted.bytes == taken > before + 10 * 700
+            for number in range(10):
+                gone = await client.delete(f"/tasks/k{number}", headers=bearer("alice"))
+                assert gone.status_code == 204
+            status = (await client.get("/status", headers=bearer("alice"))).json()["storage"]
+            assert status["bytes"] == (await store.stored_use(ALICE)).bytes < taken
+            assert status["bytes"] - before == 10 * (300 + 2 * 201)  # a repeat is a 410 still
+
+    async def test_versions_of_memories_fill_the_callers_share(self, store: MemoryStore) -> None:
+        async with serving(app_with(store, max_stored_bytes=90_000)) as client:
+
+            async def remember(who: str = "alice") -> int:
+                text = {"value": "x" * 16_000}
+                return (await client.put("/memories/m", json=text, headers=bearer(who))).status_code
+
+            assert [await remember() for _ in range(6)] == [200, 200, 200, 200, 200, 507]
+            assert await remember("bob") == 200
+            gone = await client.delete("/memories/m", headers=bearer("alice"))
+            assert gone.status_code == 204
+            assert await remember() == 200
+
     async def test_paused_tasks_count_as_open(self, store: MemoryStore) -> None:
         async with serving(pausing_app_with(store, max_open_tasks=2)) as client:
             await two_paused_tasks(client)
@@ -265,7 +300,7 @@ class TestOverHTTP:
             assert answered.status_code == 200
 
     async def test_what_agents_store_counts_with_the_next_message(self, store: MemoryStore) -> None:
-        async with serving(app_with(store, max_stored_bytes=100_000)) as client:
+        async with serving(app_with(store, max_stored_bytes=90_000)) as client:
             found = [
                 (await post(client, "x" * 4_000, task_id=f"t{number}")).status_code
                 for number in range(40)

@@ -78,7 +78,8 @@ def server_url(url: str) -> str:
     """Return the HTTP base URL of a URL or ``swarm://`` link, without a trailing slash.
 
     Raises:
-        ConfigError: the link has no ``server``, or the URL is invalid or not http or https.
+        ConfigError: the link has no ``server``, or the URL is invalid, not http or https, or holds
+            a user or a password, which no server takes.
     """
     link = parse_swarm_url(url)
     if link is not None:
@@ -87,7 +88,11 @@ def server_url(url: str) -> str:
         url = f"https://{link.server}"
     if not url.startswith(("http://", "https://")):
         raise ConfigError("the URL must begin with http://, https:// or swarm://")
-    _parts(url)
+    if _parts(url).username is not None:
+        raise ConfigError(
+            "the URL must not contain a user, a password or a token, which ps and the shell's "
+            f"history show; use {_OWN_INSTEAD}"
+        )
     return url.rstrip("/")
 
 

@@ -239,9 +239,11 @@ class LimitsConfig(FileBacked):
     a connection without a request for ``idle_timeout``. What an ``Idempotency-Key`` stands for is
     remembered for ``idempotency_hours``.
 
-    A task whose records take ``max_task_bytes`` makes no further model calls, and the result of an
-    action is cut after ``max_result_bytes``. A tool call with more than ``max_argument_bytes`` is
-    refused, and an agent that replies more than ``max_reply_bytes`` at once fails. 0 lifts each.
+    A task whose records take ``max_task_bytes`` makes no further model calls, nor does an agent
+    whose history in a task takes ``max_history_bytes``; those of all of a caller's agents that are
+    at work come to no more, either, so some may wait. The result of an action is cut after
+    ``max_result_bytes``. A tool call with more than ``max_argument_bytes`` is refused, and an agent
+    that replies more than ``max_reply_bytes`` at once fails. 0 lifts each.
     """
 
     table = "server.limits"
@@ -261,6 +263,7 @@ class LimitsConfig(FileBacked):
     max_open_tasks: _Count = 20_000
     max_stored_bytes: _Count = 1024 * 1024 * 1024
     max_task_bytes: _Count = 256 * 1024 * 1024
+    max_history_bytes: _Count = 16 * 1024 * 1024
     max_result_bytes: _Count = 1024 * 1024
     max_argument_bytes: _Count = 1024 * 1024
     max_reply_bytes: _Count = 4 * 1024 * 1024

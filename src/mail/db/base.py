@@ -598,7 +598,10 @@ class SweepRecords(Protocol):
     """
 
     async def stored_use(self, owner: Owner) -> StoredUse:
-        """Return what an owner's tasks, memories and idempotency keys take of the store."""
+        """Return what an owner's tasks, memories and idempotency keys take of the store.
+
+        Memories count with their versions and the feedback on them.
+        """
 
     async def delete_task(self, owner: Owner, task_id: str, *, ended: bool = False) -> None:
         """Make a task unknown, with all of its records. Its idempotency keys name no task then.

@@ -4,6 +4,7 @@ There is no timer. What queues up during a commit shares the next one, at most `
 """
 
 import asyncio
+import traceback
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -33,6 +34,17 @@ def _settle(settled: Sequence[tuple[asyncio.Future[Any], object]]) -> None:
         if future.done():
             continue
         if isinstance(result, StoreError):
+            _let_go(result)
             future.set_exception(result)
         else:
             future.set_result(result)
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Let go of what the frames of a failure hold: the unit, and by its future the failure itself.
+
+    Such a circle, with all that was to be written, would stay in memory until the collector comes.
+    """
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__

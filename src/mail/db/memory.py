@@ -527,6 +527,7 @@ class MemoryStore(MemoryApprovals, MemoryDesk, MemoryPreferences, MemoryWebhooks
         shelf = self._shelves.get(owner, _Shelf())
         taken = sum(task.bytes for task in shelf.tasks.values())
         remembered = sum(text_size(row.value) for row in shelf.memories.values())
+        remembered += sum(map(text_size, self._kept_texts(owner)))
         keys = sum(map(key_size, shelf.keys.values()))
         is_open = sum(task.row.state in _OPEN for task in shelf.tasks.values())
         return StoredUse(taken + remembered + keys, len(shelf.tasks), is_open)

@@ -8,7 +8,7 @@ takes it up ends it in the same commit as the memory's new version.
 import json
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mail.db.base import EventRow, MemoryRow, Owner
 
 __all__ = [
+    "FEEDBACK_TEXTS",
     "KEPT_FEEDBACK",
     "KEPT_VERSIONS",
     "PREFERENCE_KEY",
@@ -42,6 +43,9 @@ KEPT_FEEDBACK: Final = 20
 
 WAITING_FEEDBACK: Final = 200
 """How much feedback on a memory waits at most; older feedback makes room."""
+
+FEEDBACK_TEXTS: Final = ("args", "change", "task_text", "reason", "rejections")
+"""The fields of a `FeedbackRow` that can be long."""
 
 _TEXT: Final = 8192
 _SHORT_TEXT: Final = 256
@@ -292,6 +296,15 @@ class MemoryPreferences(ABC):
             await self.delete_memory(owner, preference_namespace(owner.swarm, name), PREFERENCE_KEY)
             self._forget_feedback(owner, lambda each: each.memory == name)
         return self._add_event(owner, change.task_id, change.event) if change.event else 0
+
+    def _kept_texts(self, owner: "Owner") -> Iterator[str]:
+        """Yield the texts of an owner's versions and feedback."""
+        for (whose, _), versions in self._versions.items():
+            if whose == owner:
+                yield from (row.value for row in versions)
+        for whose, feedback in self._feedback.values():
+            if whose == owner:
+                yield from (getattr(feedback, name) for name in FEEDBACK_TEXTS)
 
     async def preferences(self, owner: "Owner") -> list[VersionRow]:
         """See `PreferenceRecords.preferences`."""

@@ -10,9 +10,10 @@ from typing import Any, Final, TypeVar
 
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
-from mail.db.base import Delivery, IdempotencyRow, MemoryRow, OutboxRow, TaskRow
+from mail.db.base import Delivery, IdempotencyRow, MemoryRow, OutboxRow, Post, TaskRow
 from mail.db.desk import LetterRow, ThreadRow
 from mail.db.files import FileRow
+from mail.db.preferences import FEEDBACK_TEXTS
 from mail.db.texts import Records, text_size
 
 __all__ = [
@@ -176,6 +177,17 @@ _KEY_BYTES: Final = 300
 def key_size(row: IdempotencyRow) -> int:
     """Return about how many bytes an idempotency key takes, which is in an index, too."""
     return _KEY_BYTES + 2 * text_size(row.key) + text_size(row.answer or "")
+
+
+def size_beside_task(post: Post) -> int:
+    """Return about how many bytes a commit adds to what its owner has beside its task.
+
+    What is replaced by that counts, too: it is a little too much.
+    """
+    key = 0 if post.once is None else key_size(post.once)
+    feedback = (getattr(row, name) for row in post.feedback for name in FEEDBACK_TEXTS)
+    memories = (row.value for row in post.memories)
+    return key + sum(map(text_size, (*feedback, *memories)))
 
 
 def letter_size(row: LetterRow) -> int:

@@ -32,6 +32,7 @@ from mail.db.base import (
     TaskRow,
     TokenRow,
 )
+from mail.db.preferences import FEEDBACK_TEXTS
 from mail.db.rows import (
     CALL_COLUMNS,
     CALL_RECORDS,
@@ -137,6 +138,7 @@ class Dialect(ABC):
         _OPEN: The condition of a task with work left, see `mail.db.base.TaskRecords.open_owners`.
         _RESPONSE: The column with the JSON of a final message.
         _EVENT: The columns that `_as_event` makes an event of.
+        _BYTES: How many bytes the text in ``{}`` has.
         _EVENT_BYTES: What an event's texts come to in bytes.
         _EVENT_TIME: `_EVENT` without the texts that do not tell the time.
         _THIS_MEMORY: The condition of one memory; its parameters from ``$4`` on are `_memory_id`.
@@ -152,6 +154,7 @@ class Dialect(ABC):
     _OPEN: ClassVar[str]
     _RESPONSE: ClassVar[str]
     _EVENT: ClassVar[str]
+    _BYTES: ClassVar[str]
     _EVENT_BYTES: ClassVar[str]
     _EVENT_TIME: ClassVar[str]
     _THIS_MEMORY: ClassVar[str]
@@ -459,9 +462,13 @@ class _SweepRecords(Dialect):
     """`mail.db.base.SweepRecords`."""
 
     async def stored_use(self, owner: Owner) -> StoredUse:
+        feedback = " + ".join(map(self._BYTES.format, FEEDBACK_TEXTS))
         text = f"""
             SELECT coalesce(sum(bytes), 0)
                     + (SELECT coalesce(sum(size), 0) FROM memories WHERE {_OWNED})
+                    + (SELECT coalesce(sum({self._BYTES.format("value")}), 0)
+                        FROM memory_versions WHERE {_OWNED})
+                    + (SELECT coalesce(sum({feedback}), 0) FROM memory_feedback WHERE {_OWNED})
                     + (SELECT coalesce(sum(size), 0) FROM idempotency WHERE {_OWNED}),
                 count(*), coalesce(sum(CASE WHEN {self._RUNNING} OR state = 'paused' THEN 1 END), 0)
             FROM tasks WHERE {_OWNED}"""

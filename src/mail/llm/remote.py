@@ -19,9 +19,12 @@ from mail.llm.request import Wire
 __all__ = ["Guard", "check_remote_llm", "who_is_asked"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]*(?:/[A-Za-z0-9][A-Za-z0-9._:@+-]*)*")
+_NUMBER: Final = r"(?:0x[0-9a-f]+|\d+)"
 _HOST: Final = re.compile(
-    r"(?i)localhost(?::\d+)?|\d+(?:\.\d+){3}(?::\d+)?|0x[0-9a-f]+(?::\d+)?|.*\.[a-z]+:\d{2,5}"
+    rf"(?i)localhost\.?(?::\d+)?|{_NUMBER}(?:\.{_NUMBER})+\.?(?::\d+)?|{_NUMBER}:\d+|0x[0-9a-f]+|"
+    r".*\.[a-z]+:\d{2,5}"
 )
+"""A part of a name that is an address, also of fewer than four numbers or of hexadecimal ones."""
 _LONGEST: Final = 200
 _PROXY: Final = PROXY_PREFIX.rstrip("/")
 _THROUGH_SDK: Final = frozenset({"openai", _PROXY})

@@ -314,6 +314,7 @@ def _runtime_settings(
         task_token_limit=config.settings.task_token_limit,
         task_cost_limit=config.settings.task_cost_limit,
         task_byte_limit=config.limits.max_task_bytes or None,
+        max_history_bytes=config.limits.max_history_bytes or None,
         max_result_bytes=config.limits.max_result_bytes or None,
         max_argument_bytes=config.limits.max_argument_bytes or None,
         max_reply_bytes=config.limits.max_reply_bytes or None,

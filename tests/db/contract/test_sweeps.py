@@ -21,6 +21,7 @@ from mail.db.base import (
 )
 from mail.db.desk import DeskPost, LetterRow, PageRow
 from mail.db.files import FileRow
+from mail.db.preferences import KEPT_VERSIONS, PreferenceChange, VersionRow, new_feedback
 from mail.errors import StoreConflict
 from tests.support.databases import Database
 
@@ -100,6 +101,41 @@ class TestUse:
         after = await store.stored_use(rows.alice)
         assert after.bytes - before.bytes == 1202
         assert await store.stored_use(rows.bob) == StoredUse(0, 0, 0)
+
+    async def test_versions_of_memories_and_feedback_count(self, store: Store, rows: Rows) -> None:
+        made = "2026-01-01T00:00:00+00:00"
+
+        async def change(number: int, **more: Any) -> int:
+            version = VersionRow("likes", number, "ä" * 500, made, "person")
+            await store.change_preference(
+                PreferenceChange(owner=rows.alice, name="likes", versions=(version,), **more)
+            )
+            return (await store.stored_use(rows.alice)).bytes
+
+        assert [await change(number) for number in (1, 2, 3)] == [1000, 2000, 3000]
+        teach = new_feedback(
+            approval_id="a1",
+            memory="likes",
+            task_id="t1",
+            type="edit",
+            action="send",
+            args="ö" * 300,
+            change="c" * 40,
+            task_text="t" * 7,
+            now=made,
+        )
+        receipt = await store.post(rows.post("t1", feedback=(teach,)))
+        taken = (await store.stored_use(rows.alice)).bytes
+        assert taken - receipt.bytes == 3000 + 600 + 40 + 7 + len("[]")
+        assert await store.stored_use(rows.bob) == StoredUse(0, 0, 0)
+        for number in range(4, KEPT_VERSIONS + 4):
+            taken = await change(number)
+        assert taken - receipt.bytes == KEPT_VERSIONS * 1000 + 600 + 40 + 7 + len("[]")
+        gone = VersionRow("likes", KEPT_VERSIONS + 4, "", made, "deleted")
+        await store.change_preference(
+            PreferenceChange(owner=rows.alice, name="likes", versions=(gone,), forget=True)
+        )
+        assert (await store.stored_use(rows.alice)).bytes == receipt.bytes
 
     async def test_idempotency_keys_count_until_they_are_dropped(
         self, store: Store, rows: Rows

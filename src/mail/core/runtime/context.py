@@ -19,6 +19,7 @@ from mail.core.teams import NO_TEAMS, Teams
 from mail.db.base import Owner, Post, Receipt, Store, TurnCommit
 from mail.db.blobs import Blobs
 from mail.db.desk import PARTICIPANT_ROLE, DeskPost
+from mail.db.rows import size_beside_task
 from mail.errors import DeskConflict, StoreConflict, StoreError
 from mail.services.event_log import EventLog
 
@@ -207,7 +208,8 @@ class RuntimeContext:
     def stored(self, task: ActiveTask, post: Post, receipt: Receipt) -> None:
         """Note what a commit has taken, and tell whoever waits for what it brought."""
         if self.settings.quota is not None:
-            self.settings.quota.wrote(self.owner, receipt.bytes - task.bytes)
+            added = receipt.bytes - task.bytes + size_beside_task(post)
+            self.settings.quota.wrote(self.owner, added)
         task.bytes = receipt.bytes
         self.sent_away(post)
 

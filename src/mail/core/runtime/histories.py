@@ -3,69 +3,183 @@
 Entries are shared: with every list that an agent is given, and between its turns. They are
 read-only by contract. The store's rows are text that is written before anybody else has an entry,
 so what an agent does to one never gets there; `mail.testing.HistoryGuard` finds out who does.
+
+What is in memory for one owner is bounded in bytes. Histories that no agent works with are let go
+of when there are too many, the one that was used longest ago first, and read again when they are
+needed; those that agents work with share a room, in which a large one waits for its turn.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+import sys
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
 from mail.core.runtime.mailbox import LaneKey
 from mail.db.base import HistoryRecords, Owner
+from mail.services.event_log import Room
 
-__all__ = ["Entry", "Histories", "edit_entry", "edited_history", "with_arguments"]
+__all__ = ["Entry", "Histories", "edit_entry", "edited_history", "text_bytes", "with_arguments"]
 
 Entry = dict[str, Any]
 
+_LARGE: Final = 64 * 1024
+"""Bytes of a history that is decoded in a thread, and that counts while an agent works with it."""
+
+
+def text_bytes(text: str) -> int:
+    """Return the bytes that a text takes in memory."""
+    return sys.getsizeof(text)
+
+
+@dataclass(slots=True, eq=False)
+class _History:
+    """One agent's history; ``entries`` is None when they were let go of.
+
+    ``size`` is what they take in bytes, ``users`` how many turns work with them.
+    """
+
+    entries: list[Entry] | None
+    size: int = 0
+    users: int = 0
+
 
 class Histories:
-    """The histories of active tasks, loaded from the store on first use."""
+    """The histories of active tasks, loaded from the store on first use.
 
-    def __init__(self, store: HistoryRecords, owner: Owner) -> None:
+    Args:
+        store: Where they are.
+        owner: Whose tasks they belong to.
+        most: The bytes that they may take in memory; None for no limit.
+    """
+
+    def __init__(self, store: HistoryRecords, owner: Owner, most: int | None = None) -> None:
         self._store = store
         self._owner = owner
-        self._tasks: dict[str, dict[str, list[Entry]]] = {}
+        self._lanes: OrderedDict[LaneKey, _History] = OrderedDict()  # used last at the end
+        self._agents: dict[str, set[str]] = {}
+        self._size = 0
+        self._most = sys.maxsize if most is None else most
+        self._room = Room(self._most)
 
     def at_hand(self, key: LaneKey, *, fresh: bool) -> list[Entry] | None:
-        """Return an agent's history; None when it must be loaded first. The list is not to change.
+        """Return an agent's history; None when it is to be `read`. The list is not to change.
 
         Args:
+            key: Whose history.
             fresh: The task began in this process, so the store holds nothing that is not here.
         """
-        own = self._tasks.get(key.task_id)
-        entries = own.get(key.agent) if own is not None else None
-        if entries is None and fresh:
-            entries = self._tasks.setdefault(key.task_id, {})[key.agent] = []
-        return entries
+        history = self._lanes.get(key)
+        if history is None and fresh:
+            history = self._put(key, [], 0)
+        if history is None or history.size > _LARGE:
+            return None
+        self._lanes.move_to_end(key)
+        return history.entries
 
-    async def load(self, key: LaneKey) -> list[Entry]:
-        """Load an agent's history from the store, and return it as `at_hand` does."""
+    @asynccontextmanager
+    async def read(self, key: LaneKey) -> AsyncIterator[tuple[list[Entry], int]]:
+        """Give a history that is large, or not in memory, as `at_hand` does, and its size in bytes.
+
+        It waits while others that agents work with leave no room for it.
+        """
+        history, entries = await self._taken(key)
+        size = history.size
+        try:
+            yield entries, size
+        finally:
+            history.users -= 1
+            self._room.give(size)
+            self._trim()
+
+    async def _taken(self, key: LaneKey) -> tuple[_History, list[Entry]]:
+        room = self._room
+        while True:
+            async with room.reading:
+                history = self._lanes.get(key)
+                if history is None or (history.entries is None and room.fits(history.size)):
+                    history = await self._load(key)
+                if history.entries is not None and room.fits(history.size):
+                    room.taken += history.size
+                    history.users += 1
+                    self._trim()
+                    return history, history.entries
+                self._trim()
+            await room.freed()
+
+    async def _load(self, key: LaneKey) -> _History:
         rows = await self._store.history(self._owner, key.task_id, key.agent)
-        entries = edited_history([entry for row in rows for entry in from_json(row)])
-        self._tasks.setdefault(key.task_id, {})[key.agent] = entries
-        return entries
+        size = sum(map(text_bytes, rows))
+        if size > _LARGE:
+            entries = await asyncio.to_thread(_decoded, rows)
+        else:
+            entries = _decoded(rows)
+        return self._put(key, entries, size)
 
-    def append(self, key: LaneKey, entries: Iterable[Entry]) -> None:
-        """Add committed entries."""
-        known = self._tasks.get(key.task_id, {}).get(key.agent)
-        if known is not None:
-            known.extend(entries)
+    def _put(self, key: LaneKey, entries: list[Entry], size: int) -> _History:
+        self._drop(key)
+        history = self._lanes[key] = _History(entries, size)
+        self._agents.setdefault(key.task_id, set()).add(key.agent)
+        self._size += size
+        return history
+
+    def _trim(self) -> None:
+        """Let go of what nobody works with, as long as there is too much in memory."""
+        if self._size <= self._most:
+            return
+        for history in self._lanes.values():
+            if history.entries is not None and not history.users:
+                history.entries = None
+                self._size -= history.size
+                if self._size <= self._most:
+                    return
+
+    def append(self, key: LaneKey, entries: Iterable[Entry], written: Iterable[str]) -> None:
+        """Add committed entries, with the texts that they are written as."""
+        history = self._lanes.get(key)
+        if history is None:
+            return
+        size = sum(map(text_bytes, written))
+        history.size += size
+        if history.entries is not None:
+            history.entries.extend(entries)
+            self._size += size
+            self._trim()
 
     def forget(self, task_id: str, agent: str | None = None) -> None:
         """Let go of an agent's history in a task, or of all histories of the task."""
-        if agent is None:
-            self._tasks.pop(task_id, None)
-        else:
-            self._tasks.get(task_id, {}).pop(agent, None)
+        if agent is not None:
+            self._drop(LaneKey(task_id, agent))
+            return
+        for name in self._agents.pop(task_id, ()):
+            self._drop(LaneKey(task_id, name))
+
+    def _drop(self, key: LaneKey) -> None:
+        history = self._lanes.pop(key, None)
+        if history is not None and history.entries is not None:
+            self._size -= history.size
 
     def lanes(self) -> list[LaneKey]:
         """Return the histories that are in memory."""
-        return [LaneKey(task_id, agent) for task_id, own in self._tasks.items() for agent in own]
+        return [key for key, history in self._lanes.items() if history.entries is not None]
 
     def known(self, key: LaneKey) -> list[Entry]:
         """Return a copy of a history that is in memory."""
-        copied: list[Entry] = from_json(to_json(self._tasks[key.task_id][key.agent]))
+        copied: list[Entry] = from_json(to_json(self._lanes[key].entries))
         return copied
+
+
+def _decoded(rows: list[str]) -> list[Entry]:
+    """Return the entries of rows, each of which is let go of when it has been read."""
+    entries: list[Entry] = []
+    rows.reverse()
+    while rows:
+        entries += from_json(rows.pop())
+    return edited_history(entries)
 
 
 # --- calls that a person has edited ---------------------------------------------------------------

@@ -166,7 +166,7 @@ class MAILRuntime(Federation, RuntimeViews):
             composer=Composer(self.swarm_name, clock),
             mailbox=Mailbox(),
             active_tasks=ActiveTasks(settings.recent_tasks),
-            histories=Histories(store, owner),
+            histories=Histories(store, owner, settings.max_history_bytes),
             events=EventLog(
                 store, owner, recent=settings.recent_events, buffer=settings.stream_buffer
             ),

@@ -23,6 +23,7 @@ _LIMITS = (
     "task_token_limit",
     "task_cost_limit",
     "task_byte_limit",
+    "max_history_bytes",
     "max_result_bytes",
     "max_argument_bytes",
     "max_reply_bytes",
@@ -87,6 +88,8 @@ class RuntimeSettings:
             limit.
         task_byte_limit: About how many bytes the records of a task may take before no further model
             calls are made for it; None for no limit.
+        max_history_bytes: Bytes that the histories of an owner's agents may take in memory; an
+            agent whose history in a task is larger is not called any more. None for no limit.
         max_result_bytes: The result of an action is cut after so many bytes; None for no limit.
         max_argument_bytes: Arguments of a tool call that have more bytes as JSON are refused, with
             a turn to mend the call; None for no limit.
@@ -115,6 +118,7 @@ class RuntimeSettings:
     task_token_limit: int | None = None
     task_cost_limit: float | None = None
     task_byte_limit: int | None = None
+    max_history_bytes: int | None = None
     max_result_bytes: int | None = None
     max_argument_bytes: int | None = None
     max_reply_bytes: int | None = None

@@ -185,7 +185,8 @@ class TurnCommitter:
         if plan.shown:
             turn.buffered = [mail for mail in turn.buffered if mail.seq not in plan.shown]
         if turn_result.failure is None:
-            self.context.histories.append(turn.queued.lane, turn_result.entries)
+            lane = turn.queued.lane
+            self.context.histories.append(lane, turn_result.entries, turn_result.written)
 
     async def end(
         self,

@@ -297,7 +297,7 @@ class TurnResult:
     ``waits`` those that wait for teammates.
     ``described`` is what people read about those that need an approval, by their ids.
     ``spoken`` is the message that ends a manual step, ``told`` why the agent failed. ``size`` is
-    about how many bytes the entries have.
+    about how many bytes the entries have, ``written`` the JSON of each.
     """
 
     now: Callable[[], str]
@@ -315,17 +315,17 @@ class TurnResult:
     failure: str | None = None
     told: str | None = None
     size: int = 0
-    _written: list[str] = field(default_factory=list)
+    written: list[str] = field(default_factory=list)
     _reply: Reply | None = None
 
     @property
     def history(self) -> str:
         """The entries as a JSON list, or no text when there are none."""
         parts = ["["]
-        for text in self._written:
+        for text in self.written:
             parts += (text, ",")
         parts[-1] = "]"
-        return "".join(parts) if self._written else ""  # they may be long: one copy
+        return "".join(parts) if self.written else ""  # they may be long: one copy
 
     def remember(self, *entries: Entry) -> None:
         """Add entries to the agent's history, and write them down as they are now.
@@ -340,7 +340,7 @@ class TurnResult:
         """Add an entry that is written down already."""
         self.entries.append(entry)
         self.size += len(written)
-        self._written.append(written)
+        self.written.append(written)
 
     def remember_reply(self, reply: Reply) -> None:
         """Add the agent's reply to its history."""
@@ -350,7 +350,7 @@ class TurnResult:
             return
         self.entries += reply.entries
         self.size += reply.size
-        self._written += reply.written
+        self.written += reply.written
 
     def arguments_of(self, call: AgentToolCall) -> str:
         """Return the arguments of a call as JSON; those of the reply are not written again."""

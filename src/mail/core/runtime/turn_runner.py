@@ -486,12 +486,20 @@ class TurnRunner:
             return reply
         lane = turn.queued.lane
         history = self.context.histories.at_hand(lane, fresh=turn.task.fresh)
-        if history is None:
-            history = await self.context.histories.load(lane)
-        messages = history + incoming  # one copy; unpacking would make two of a long list
-        quota, reason = self.context.settings.quota, None
+        if history is not None:
+            return await self._ask(turn, turn_result, history + incoming)
+        async with self.context.histories.read(lane) as (history, size):
+            reason = self._too_large(turn.agent, size)
+            # One copy; unpacking would make two of a long list.
+            return await self._ask(turn, turn_result, history + incoming, reason)
+
+    async def _ask(
+        self, turn: Turn, turn_result: TurnResult, messages: list[Entry], reason: str | None = None
+    ) -> Reply | None:
+        """Return the agent's reply; None when there is a reason not to ask it, or nobody waits."""
+        quota = self.context.settings.quota
         if quota is not None and quota.is_full(self.context.owner):
-            reason = await self._quota_refusal(quota)
+            reason = reason or await self._quota_refusal(quota)
         # Nothing is awaited between this look at the account and the call.
         reason = reason or refusal(turn.task, turn.agent, self.context.settings)
         if reason is not None:
@@ -509,6 +517,16 @@ class TurnRunner:
         turn_result.remember_reply(reply)
         turn_result.log_calls(turn.agent, reply, duration)
         return reply
+
+    def _too_large(self, agent: str, size: int) -> str | None:
+        """Return why an agent with a history of so many bytes is not called; None if it may be."""
+        most = self.context.settings.max_history_bytes
+        if most is None or size <= most:
+            return None
+        return (
+            f"the history of agent '{agent}' in the task takes {size:,} bytes; its limit is "
+            f"{most:,} (max_history_bytes), so {_ACT}"
+        )
 
     async def _quota_refusal(self, quota: Quota) -> str | None:
         """Return why nothing of the task's owner may go on; a store that fails says it later."""

@@ -78,6 +78,7 @@ class PostgresStatements(
     _OPEN = "is_running OR (state = 'paused' AND awaited)"
     _RESPONSE = "coalesce(response_text, response::text)"
     _EVENT = "event_type, created_at, seq, description, event_data, time_text"
+    _BYTES = "octet_length({})"
     _EVENT_BYTES = (
         "coalesce(size, "
         "coalesce(octet_length(event_data), 0) + coalesce(octet_length(description), 0))"

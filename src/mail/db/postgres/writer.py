@@ -105,7 +105,10 @@ class Writer:
                 raise StoreError("the store is closed")
             unit = _Unit(work, future, self._loop.time())
             self._loop.call_soon_threadsafe(self._queue.put_nowait, unit)
-        return await future
+        try:
+            return await future
+        finally:
+            del future, unit  # a failure that is raised here would hold itself
 
     def close(self) -> None:
         """Take no more; `serve` ends when what is queued is done."""

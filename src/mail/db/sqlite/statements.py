@@ -71,7 +71,7 @@ class SQLiteStatements(
     _OPEN = "is_running = 1 OR (state = 'paused' AND awaited = 1)"
     _RESPONSE = "response"
     _EVENT = "event_type, created_at, seq, description, event_data"
-    # octet_length came with SQLite 3.43.
+    _BYTES = "length(CAST({} AS BLOB))"  # octet_length came with SQLite 3.43
     _EVENT_BYTES = (
         "coalesce(size, length(CAST(event_data AS BLOB)) + length(CAST(description AS BLOB)))"
     )

@@ -112,6 +112,7 @@ class Writer:
         batch, more = self._take()
         if batch:
             hand_back([unit.future for unit in batch], self._commit(batch))
+            batch.clear()  # a failure's traceback leads to this frame
         return more
 
     def _take(self) -> tuple[list[_Unit], bool]:

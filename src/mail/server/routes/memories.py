@@ -1,14 +1,18 @@
 """The caller's named memories. What an administrator sees here are an administrator's own."""
 
 import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import Path
 from pydantic import BeforeValidator, ConfigDict, Field
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
+from mail.auth.callers import Caller
 from mail.core.approvals import MEMORY_NAME
+from mail.core.pieces import json_pieces
 from mail.db.preferences import FeedbackRow, VersionRow
 from mail.errors import ProtocolError
 from mail.net.types import (
@@ -22,10 +26,14 @@ from mail.net.types import (
 from mail.server.bodies import RequestBody, whole
 from mail.server.deps import State, TaskOwner
 from mail.server.openapi import errors
+from mail.server.piecewise import piecewise
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState, owner_of
+from mail.server.streams import once_there_is_room
+from mail.services.event_log import EventPages
 from mail.services.preferences import (
     MAX_MEMORY_BYTES,
+    Memories,
     Memory,
     MemoryView,
     check_memory_text,
@@ -36,6 +44,9 @@ __all__ = ["router"]
 router = MAILRouter("memories")
 
 _OFF: Final = "no model is configured ([server.memory] model); feedback waits"
+
+_COPIES: Final = 2
+"""A text is stored as the memory's and as that of its newest version."""
 
 _NO_CONTROLS: Final = r"^[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]*$"
 
@@ -86,20 +97,23 @@ class MemoryIn(RequestBody):
 
 
 @router.get("/memories", response_model=GetMemoriesResponse)
-async def get_memories(state: State, caller: TaskOwner) -> Response:
+async def get_memories(request: Request, state: State, caller: TaskOwner) -> Response:
     """List the caller's named memories, and those that the swarm declares."""
-    found = await state.memories_of(caller).listed()
-    answer: GetMemoriesResponse = {
-        "memories": [_record(memory) for memory in found],
-        "learning": _learning(state),
-    }
-    return JSONResponse(answer)
+    memories = state.memories_of(caller)
+
+    async def listed() -> GetMemoriesResponse:
+        records = [_record(memory) for memory in await memories.listed()]
+        return {"memories": records, "learning": _learning(state)}
+
+    return await _sent(request, state, caller, listed)
 
 
 @router.get("/memories/{name}", response_model=MemoryDetails, responses=errors(404))
-async def get_memory(state: State, caller: TaskOwner, name: MemoryName) -> Response:
+async def get_memory(
+    request: Request, state: State, caller: TaskOwner, name: MemoryName
+) -> Response:
     """Return a memory with its versions and the feedback on it."""
-    return JSONResponse(_details(await state.memories_of(caller).view(name)))
+    return await _sent(request, state, caller, partial(_shown, state.memories_of(caller), name))
 
 
 @router.put(
@@ -113,14 +127,14 @@ async def put_memory(
         raise ProtocolError("either 'value' or 'restore' is needed, and not both")
     memories, owner = state.memories_of(caller), owner_of(state, caller)
     text = "" if body.value is None else check_memory_text(body.value)
-    size = len(text.encode())
+    size = len(text.encode()) * _COPIES
     with await state.shares.admit(owner, size, opens=False):
         if body.restore is not None:
-            await memories.restore(name, body.restore, body.expected_version)
+            written = await memories.restore(name, body.restore, body.expected_version)
         else:
-            await memories.write(name, text, body.expected_version)
-    state.shares.wrote(owner, size)
-    return JSONResponse(_details(await memories.view(name)))
+            written = await memories.write(name, text, body.expected_version)
+    state.shares.wrote(owner, len(written.value.encode()) * _COPIES)
+    return await _sent(request, state, caller, partial(_shown, memories, name))
 
 
 @router.delete("/memories/{name}", status_code=204, responses=errors(404, 409))
@@ -129,6 +143,36 @@ async def delete_memory(state: State, caller: TaskOwner, name: MemoryName) -> Re
     await state.memories_of(caller).delete(name)
     state.shares.forget(owner_of(state, caller))
     return Response(status_code=204)
+
+
+async def _sent(
+    request: Request, state: ServerState, caller: Caller, read: Callable[[], Awaitable[object]]
+) -> Response:
+    """Answer with what is read, for which there is room until it is sent."""
+    room = state.quotas.room(caller)
+
+    async def texts() -> AsyncGenerator[str, None]:
+        pages = EventPages(room)
+        try:
+            for text in json_pieces(await pages.read_whole(read, _size)):
+                yield text
+        finally:
+            pages.leave()
+
+    return await once_there_is_room(request, room, piecewise(texts(), turn=room.turn))
+
+
+def _size(answer: object) -> int:
+    """Return about how many characters the texts of an answer have."""
+    if isinstance(answer, dict):
+        return sum(map(_size, answer.values()))
+    if isinstance(answer, list):
+        return sum(map(_size, answer))
+    return len(answer) if isinstance(answer, str) else 0
+
+
+async def _shown(memories: Memories, name: str) -> MemoryDetails:
+    return _details(await memories.view(name))
 
 
 def _learning(state: ServerState) -> LearningState:
