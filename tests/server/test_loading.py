@@ -86,6 +86,25 @@ async def test_a_loaded_swarm_serves_and_tells_its_name_everywhere(
     assert (await say(client, "alice", "Hello"))["response"] == "two: Hello"
 
 
+async def test_an_unknown_field_is_logged_and_a_misspelt_one_refused(
+    client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def post(**more: Any) -> httpx.Response:
+        body = {"json": json.dumps(definition(name="second") | more)}
+        return await client.post("/swarms/load", json=body, headers=bearer("admin"))
+
+    refused = await post(exclude_tool=[])
+    assert refused.status_code == 400
+    assert refused.json()["detail"].endswith("Did you mean 'exclude_tools'?")
+    assert (await post(colour="blue", breakpoint_tool=[])).status_code == 200
+    told = [record.getMessage() for record in caplog.records if "unknown" in record.getMessage()]
+    assert told == [
+        "unknown swarm field 'colour' is ignored (swarm 'second')",
+        "unknown swarm field 'breakpoint_tool' is ignored (swarm 'second'). "
+        "Did you mean 'breakpoint_tools'?",
+    ]
+
+
 async def test_a_repeat_under_a_key_loads_nothing(client: httpx.AsyncClient) -> None:
     async def load_as(key: str, name: str) -> httpx.Response:
         body = {"json": json.dumps(definition(name=name))}

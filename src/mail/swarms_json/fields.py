@@ -321,7 +321,8 @@ def _check_spelling(shape: Candidate, candidate: Mapping[str, Any]) -> None:
     for name in [name for name in candidate if name not in shape.fields]:
         meant = _meant(str(name), [field for field in shape.fields if field not in candidate])
         if meant is None:
-            which = _which(shape, candidate)
+            given = did_you_mean(str(name), shape.fields)  # the one that is meant is there, too
+            which = _which(shape, candidate) + (given and f".{given}")
             logger.warning("unknown %s field %r is ignored%s", shape.noun, name, which)
         elif shape.fields[meant].required:
             raise _missing(shape, candidate, meant, f"; it has '{name}'. Did you mean '{meant}'?")
