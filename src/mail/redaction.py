@@ -395,6 +395,8 @@ def beginning(text: str) -> str:
     if len(data) <= _SHORT:
         return text
     first = redact(data[: _SHORT + _MARGIN].decode("utf-8", "ignore"))
+    if not first.isprintable():  # it would be escaped later, and long again
+        first = first.encode("unicode_escape").decode()
     shown = first.encode("utf-8", "backslashreplace")[:_SHORT].decode("utf-8", "ignore")
     return f"{shown}… [{len(text)} characters]"
 

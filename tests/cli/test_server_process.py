@@ -187,6 +187,18 @@ async def test_an_empty_folder_is_enough(tmp_path: Path) -> None:
             await place.process.wait()
 
 
+async def test_of_a_log_over_its_limit_the_oldest_files_are_deleted(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    with (logs / "mail_2020-01-01.log").open("wb") as old:
+        old.truncate(2**30)  # a hole, which takes no room
+    (logs / "mail_2020-01-02.log").write_text("kept\n")
+    async with serving(tmp_path):
+        names = sorted(path.name for path in logs.iterdir())
+    assert names[0] == "mail_2020-01-02.log"
+    assert len(names) >= 2
+
+
 async def test_tokens_work_at_once_and_keep_callers_apart(tmp_path: Path) -> None:
     async with serving(tmp_path) as place:
         with pytest.raises(ClientHTTPError) as caught:
