@@ -110,6 +110,15 @@ def _google_config(common: dict[str, Any], tmp_path: Path, address: str) -> Emai
     return EmailConfig(backend="gmail", **common, **more)
 
 
+def test_an_email_that_breaks_the_parser_hides_no_others(tmp_path: Path) -> None:
+    box = LocalBackend(EmailConfig(folder=str(tmp_path)))
+    box.deliver(b"From: " + b"(" * 900 + b"\r\nSubject: Brackets\r\n\r\nx")
+    box.deliver(b"Content-Type: text/html\r\n\r\n&#" + b"9" * 5000 + b";")
+    box.deliver(ASKED)
+    subjects = [email.subject for email in box.unread(10)]
+    assert len(subjects) == 3 and {"Lunch", "Brackets"} <= set(subjects)
+
+
 def test_unread_emails_come_oldest_first_and_stay_unread(world: World) -> None:
     found = world.backend.unread(10)
     assert [email.subject for email in found] == ["Lunch", "News"]

@@ -101,6 +101,25 @@ def test_broken_and_huge_emails_come_back_bounded(raw: bytes) -> None:
     assert not any(sign in email.subject + email.author + email.to for sign in "\r\n\0\x1b")
 
 
+def test_an_author_in_hundreds_of_brackets_is_read_like_others() -> None:
+    brackets = b"(" * 900
+    email = parse_email(b"From: " + brackets + b"\r\nReply-To: " + brackets + b"\r\n" + HEAD, "1")
+    assert email.author.startswith("((") and len(email.author) <= 300
+    assert (email.reply_to, email.subject) == ("", "Hi")
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b"Content-Type: text/plain; a*" + b"9" * 5000 + b"=b\r\n\r\nx",
+        b"Content-Type: text/html\r\n\r\n&#" + b"9" * 5000 + b";x",
+    ],
+)
+def test_an_email_that_breaks_a_parser_is_an_email_still(broken: bytes) -> None:
+    email = parse_email(HEAD + broken, "1")
+    assert email.id == "1" and email.body
+
+
 def test_any_bytes_are_an_email() -> None:
     source = random.Random(7)
     whole = (

@@ -4,6 +4,7 @@ What comes in is data that anybody on the internet wrote. It is bounded, flatten
 control characters, and never trusted to be well formed.
 """
 
+import logging
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
@@ -12,6 +13,7 @@ from email import message_from_bytes, policy
 from email.header import decode_header, make_header
 from email.message import EmailMessage, Message
 from email.utils import formatdate, getaddresses, make_msgid, parseaddr, parsedate_to_datetime
+from hashlib import sha256
 from html.parser import HTMLParser
 from itertools import islice
 from typing import Any, Final, Literal
@@ -33,6 +35,8 @@ __all__ = [
     "reply_to",
 ]
 
+logger = logging.getLogger(__name__)
+
 MAX_RECIPIENTS: Final = 50
 MAX_TEXT: Final = 100_000
 """Characters that an email may have which an agent sends."""
@@ -44,7 +48,8 @@ _MOST_PARTS: Final = 100
 _MOST_NAMES: Final = 20
 _MOST_REFERENCES: Final = 30
 _CUT: Final = "\n[… cut here: the email is longer]"
-_UNREADABLE: Final = "[this email cannot be read: it is nested too deeply]"
+_TOO_DEEP: Final = "[this email cannot be read: it is nested too deeply]"
+_UNREADABLE: Final = "[this email cannot be read; its SHA-256 is {}]"
 _MESSAGE_ID: Final = re.compile(r"<[^\s<>\x00-\x1f\x7f-\uffff]{1,240}>")
 _LOCAL: Final = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*"
 _LABEL: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
@@ -174,12 +179,21 @@ def parse_email(raw: bytes, email_id: str, thread_id: str = "") -> Email:
         thread_id: The backend's own name of its conversation.
     """
     try:
+        return _parse(raw, email_id, thread_id)
+    except Exception:  # whatever one email does to the parsers, the others are read
+        logger.warning("an email cannot be read", exc_info=True, extra={"email_id": email_id})
+        body = _UNREADABLE.format(sha256(raw).hexdigest())  # without it they would be one task
+        return Email(id=email_id, thread_id=thread_id, author="", to="", subject="", body=body)
+
+
+def _parse(raw: bytes, email_id: str, thread_id: str) -> Email:
+    try:
         message = message_from_bytes(raw, policy=policy.compat32)
         body, attachments = _read_parts(message)
     except RecursionError:
         head = raw[:65536].partition(b"\r\n\r\n" if b"\r\n\r\n" in raw[:65536] else b"\n\n")[0]
         message = message_from_bytes(_without_structure(head), policy=policy.compat32)
-        body, attachments = _UNREADABLE, ()
+        body, attachments = _TOO_DEEP, ()
     body = plain_text(body[: 2 * _MOST_BODY]).strip()
     name, address = _person(message, "From")
     author = f"{name} <{address}>" if name and address else address or _header(message, "From")
@@ -222,7 +236,11 @@ def _person(message: Message, header: str) -> tuple[str, str]:
     Addresses are found before words are decoded: what a name says is never an address.
     """
     raw = one_line(str(message.get(header, ""))[:_MOST_HEADER], _MOST_HEADER)
-    for name, address in getaddresses([raw]):
+    try:
+        people = getaddresses([raw])
+    except RecursionError:  # comments within comments
+        return "", ""
+    for name, address in people:
         if _ADDRESS.fullmatch(address):
             return re.sub(r"[<>\"]", " ", _decoded_words(name)).strip(), address
     return "", ""
