@@ -48,6 +48,11 @@ _WORD: Final = re.compile(
 )
 _SIGNS: Final = "\u3040"
 _ACCENTS: Final = re.compile("[\u0300-\u036f]+")
+# Accents and other signs of no word, but for blocks with symbols written as letters are (``Ⓐ``),
+# and two signs of words of which normalising makes accents.
+_SYMBOLS: Final = "\u2100-\u2bff\u2e80-\u2fff\u3200-\u33ff\U0001f000-\U0003ffff"
+_SIGN: Final = f"(?:[^\\w\\s\x00-\x7f{_SYMBOLS}]|[\uff9e\uff9f])"
+_RUN: Final = re.compile(f"({_SIGN}{{8}}){_SIGN}+")
 _TERM: Final = re.compile(r'(-?)(?:"([^"]*)"?|(\S+))')
 _BEFORE: Final = 60
 _SNIPPET: Final = 200
@@ -74,9 +79,17 @@ def words_of(text: str) -> list[str]:
     if text.isascii():
         text = text.lower()
     else:
-        text = _ACCENTS.sub("", unicodedata.normalize("NFKD", text)).casefold()
-        text = unicodedata.normalize("NFC", text)
+        text = unicodedata.normalize("NFKD", _few_marks(text))[:_LONGEST_LINE]
+        text = unicodedata.normalize("NFC", _ACCENTS.sub("", text).casefold())
     return [word[:_LONGEST_WORD] for word in _WORD.findall(text)]
+
+
+def _few_marks(text: str) -> str:
+    """Return a text with at most eight accents and the like in a row.
+
+    Normalising sorts them, in time that grows with the square of their number.
+    """
+    return text if text.isascii() else _RUN.sub(r"\1", text)
 
 
 def mailbox_mark(swarm: str, name: str) -> str:

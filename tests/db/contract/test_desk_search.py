@@ -3,15 +3,23 @@
 import random
 import sqlite3
 import time
+import unicodedata
 from contextlib import closing
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import asyncpg
 import pytest
 
+from mail.db import desk_search
 from mail.db.base import Store
 from mail.db.desk import DeskPost, FoundLetters, LetterRow, MemberRow, ThreadRow
-from mail.db.desk_search import LOOKED_AT, LetterQuery, mailbox_mark, words_of
+from mail.db.desk_search import (
+    LOOKED_AT,
+    SEARCHED_CHARACTERS,
+    LetterQuery,
+    mailbox_mark,
+    words_of,
+)
 from mail.db.memory import MemoryStore
 from mail.db.migrate import migrate, packaged_migrations
 from mail.db.postgres.migrate import migrate as migrate_postgres
@@ -55,6 +63,22 @@ async def discuss(store: Store, thread_id: str, *names: str) -> None:
             joined=tuple(MemberRow(thread_id, name, NOW, names[0]) for name in names),
         )
     )
+
+
+class Normalising:
+    """`unicodedata` that notes how many accents in a row it has to sort."""
+
+    def __init__(self, rows: list[int]) -> None:
+        self.rows = rows
+
+    def normalize(self, form: Literal["NFC", "NFKD"], text: str) -> str:
+        longest = row = 0
+        apart = "".join(unicodedata.normalize("NFKD", each) for each in text)
+        for each in apart:
+            row = row + 1 if unicodedata.combining(each) else 0
+            longest = max(longest, row)
+        self.rows.append(longest)
+        return text if longest > 1000 else unicodedata.normalize(form, text)
 
 
 class TestQueries:
@@ -111,6 +135,28 @@ class TestQueries:
         assert await found(store, "会議です") == ["a"]
         assert await found(store, "МИР") == ["c"]
         assert await found(store, "हिन्दी") == ["d"]
+
+    async def test_accents_beyond_number_cost_no_more_than_letters(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Normalising sorts those in a row, in time that grows with the square of their number."""
+        rows: list[int] = []
+        monkeypatch.setattr(desk_search, "unicodedata", Normalising(rows))
+        marks = [chr(n) for n in range(0x1_0000) if unicodedata.combining(chr(n))]
+        mixed = "".join(random.Random(5).choices(marks, k=65_000))
+        several = ("a" + "\u0301\u0316" * 32_000, "\u0f73" * 65_000, "ab" + mixed)
+        joined = (("\u05b0\u0591" * 4 + "\u034f") * 7_000, "\uff9e\u0301" * 32_000)
+        for text in (*several, *joined):
+            desk_search.words_of(text)
+        assert len(rows) == 10
+        assert max(rows) < 40
+
+    async def test_a_word_with_many_accents_and_long_ones_are_found(self, store: Store) -> None:
+        tall = "".join(sign + "\u0301\u0316\u0323" * 9 for sign in "tall")
+        await bodies(store, a=f"a {tall} word", b="ⒶⒷⒸⒹⒺⒻⒼⒽⒾⒿⓀ", c="﷽ " * 60_000)
+        assert await found(store, "tall word") == ["a"]
+        assert await found(store, "abcdefghijk") == ["b"]
+        assert len(" ".join(words_of("ﷺ" * 65_000))) < 6 * SEARCHED_CHARACTERS
 
     async def test_the_subject_is_searched(self, store: Store) -> None:
         await store_letters(store, letter("a", "text", subject="Quarterly numbers"))
