@@ -11,7 +11,7 @@ import pytest
 from mail.clock import SystemClock
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
-from mail.db.base import CallRow, EventRow, Owner, Post, TaskRow
+from mail.db.base import CallRow, Delivery, EventRow, Owner, Post, TaskRow
 from mail.db.memory import MemoryStore
 from mail.services.event_log import EventLog, EventPages, Room
 from mail.services.tasks import TaskReader
@@ -231,6 +231,28 @@ async def test_lists_of_tasks_neither_read_nor_hold_long_arguments_of_open_calls
     assert whole.breakpoints == list(shown.values())
     assert room.taken > MB
     pages.leave()
+
+
+async def test_texts_with_wide_characters_count_as_what_they_take_in_memory() -> None:
+    store = await stored(event(10), state=TaskState.PAUSED)
+    task = await store.load_task(OWNER, "t")
+    assert task is not None
+    text = json.dumps({"id": "\N{OPEN BOOK}", "arguments": "x" * MB}, ensure_ascii=False)
+    call = CallRow("clerk", "c", "{}", text)
+    wide = [
+        json.dumps(f"{number}\N{OPEN BOOK}" * 50_000, ensure_ascii=False) for number in range(9)
+    ]
+    mail = tuple(Delivery("t", "clerk", 3, False, text) for text in wide)
+    await store.post(Post(owner=OWNER, task=task, calls=(call,), deliveries=mail))
+    room = Room(32 * MB)
+    pages = EventPages(room)
+    view, _ = await reader(store, room).page("t", 0, 9, pages)
+    assert len(view.task_message_queue) == 2
+    assert room.taken > 4 * MB + 800_000
+    pages.leave()
+    log = EventLog(store, OWNER, recent=8, buffer=8)
+    log.publish("t", 1, [EventRow("action_call", NOW, extra=wide[8])])
+    assert log._recent_bytes > 400_000
 
 
 async def test_a_stream_of_events_to_come_reads_the_store_only_where_some_are_missing() -> None:

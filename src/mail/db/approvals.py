@@ -1,5 +1,6 @@
 """Calls that wait for a person: what a store knows of them."""
 
+import sys
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -47,8 +48,17 @@ class ApprovalRow(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The characters of what may be large in it."""
-        return len(self.request) + len(self.description) + len(self.answer or "")
+        """The bytes of what may be large in it, in UTF-8."""
+        return len("".join(self._large).encode("utf-8", "surrogatepass"))
+
+    @property
+    def memory(self) -> int:
+        """What that takes in memory: one character may make all others four times as large."""
+        return sum(map(sys.getsizeof, self._large))
+
+    @property
+    def _large(self) -> tuple[str, str, str]:
+        return self.request, self.description, self.answer or ""
 
 
 class StoredApproval(NamedTuple):
@@ -110,7 +120,7 @@ class ApprovalRecords(Protocol):
     async def approval_sizes(
         self, which: ApprovalFilter, limit: int, *, before: int = 0, after: int | None = None
     ) -> list[int]:
-        """Return how many characters requests, descriptions and answers of approvals have.
+        """Return how many bytes requests, descriptions and answers of approvals have.
 
         Those that `changed_approvals` returns after ``after``, or else `list_approvals`.
         """

@@ -12,7 +12,7 @@ __all__ = ["ApprovalStatements", "approval_steps"]
 _COLUMNS: Final = ", ".join(ApprovalRow._fields)
 _WIDTH: Final = len(ApprovalRow._fields)
 
-_SIZE: Final = "length(a.request) + length(a.description) + coalesce(length(a.answer), 0)"
+_LARGE: Final = ("a.request", "a.description", "coalesce(a.answer, '')")
 
 _COUNT: Final = "UPDATE approval_counter SET value = value + 1"
 
@@ -68,7 +68,8 @@ class ApprovalStatements(Dialect):
     async def approval_sizes(
         self, which: ApprovalFilter, limit: int, *, before: int = 0, after: int | None = None
     ) -> list[int]:
-        text, values = self._approvals_page(_SIZE, which, limit, before=before, after=after)
+        size = " + ".join(map(self._BYTES.format, _LARGE))
+        text, values = self._approvals_page(size, which, limit, before=before, after=after)
         return await self._fetch(lambda rows: [int(row[0]) for row in rows], text, *values)
 
     async def last_approval_change(self, swarm: str) -> int:

@@ -55,7 +55,7 @@ ALL_STATUSES: Final = (
 
 _AT_ONCE: Final = 8  # calls may have megabytes
 _PAGE_BYTES: Final = 1024 * 1024
-"""Characters after which a page ends."""
+"""Bytes after which a page ends."""
 _POLL_SECONDS: Final = 0.5
 _LOOK_SECONDS: Final = 30.0
 _AGAIN_SECONDS: Final = 2.0
@@ -90,6 +90,10 @@ def approval_record(found: StoredApproval) -> dict[str, Any]:
         "answered_by": row.answered_by or None,
         "answered_at": row.answered_at or None,
     }
+
+
+def _memory(found: StoredApproval) -> int:
+    return found.row.memory
 
 
 def change_event(found: StoredApproval) -> TaskEvent:
@@ -301,7 +305,7 @@ class ApprovalDesk:
         most = 1 if pages.is_large else _AT_ONCE  # the next may be as large: look at no others
         sizes = await self.store.approval_sizes(which, most, after=after)
         read = partial(self.store.changed_approvals, which, after)
-        return await pages.read_fitting(sizes, read)
+        return await pages.read_fitting(sizes, read, _memory)
 
     def _note(self, kind: str) -> TaskEvent:
         return TaskEvent(task_id="", kind=kind, timestamp=datetime.now(UTC).isoformat())
@@ -328,7 +332,7 @@ class ApprovalDesk:
         pages = EventPages(room)
         try:
             read = partial(self.get, who, approval_id)
-            yield approval_record(await pages.read_whole(read, lambda found: found.row.size))
+            yield approval_record(await pages.read_whole(read, _memory))
         finally:
             pages.leave()
 
@@ -422,4 +426,4 @@ class ApprovalPage:
             return await self.store.list_approvals(self.which, before=self.last, limit=number)
 
         self.more = False
-        return await pages.read_fitting(sizes[:most], read)
+        return await pages.read_fitting(sizes[:most], read, _memory)

@@ -9,6 +9,7 @@ import json
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from itertools import accumulate
+from sys import getsizeof
 from typing import Final, TypeVar
 from weakref import WeakSet
 
@@ -24,7 +25,7 @@ _PAGE_BYTES: Final = 64 * 1024
 """What a page of events may come to; a single larger event is a page, for which there is a room."""
 _BUFFER_BYTES: Final = 64 * 1024
 """What one stream's buffered events may come to."""
-_EVENT_BYTES: Final = 512
+_EVENT_BYTES: Final = 400
 """What an event takes in memory besides its texts."""
 _RECENT_BYTES: Final = 8 * 1024 * 1024
 """What the newest events of all of an owner's tasks may come to."""
@@ -144,13 +145,17 @@ class EventPages:
             await room.freed()
 
     async def read_fitting(
-        self, sizes: Sequence[int], read: Callable[[int], Awaitable[Sequence[T]]]
+        self,
+        sizes: Sequence[int],
+        read: Callable[[int], Awaitable[Sequence[T]]],
+        memory: Callable[[T], int],
     ) -> deque[T]:
         """Return a page of other things than events, whose sizes are known: at least one.
 
         Args:
             sizes: Those of what could be read, in order.
             read: Reads the first so many.
+            memory: Returns what one takes in memory, which may be more than its size.
         """
         self.leave()
         room, totals = self._room, list(accumulate(sizes))
@@ -160,7 +165,8 @@ class EventPages:
             async with room.reading:
                 if total <= _PAGE_BYTES or room.fits(total):
                     found = deque(await read(most))
-                    self.hold(total if total > _PAGE_BYTES else 0)
+                    taken = sum(map(memory, found))
+                    self.hold(taken if taken > _PAGE_BYTES else 0)
                     return found
             await room.freed()
         return deque()
@@ -208,7 +214,7 @@ class Subscription:
 
     def push_delta(self, event: TaskEvent) -> None:
         """Take a piece of a running model call; dropped when the reader is too slow."""
-        size = _EVENT_BYTES + sum(len(str(value)) for value in event.extra.values())
+        size = _EVENT_BYTES + sum(getsizeof(str(value)) for value in event.extra.values())
         few = len(self._buffer) < self._limit and self._size + size <= _BUFFER_BYTES
         if not self._lagging and few:
             self._buffer.append(event)
@@ -336,7 +342,7 @@ class EventLog:
             return
         size = _EVENT_BYTES * len(rows)
         for row in rows:
-            size += len(row.description) + len(row.extra)
+            size += getsizeof(row.description) + getsizeof(row.extra)
         self._keep(task_id, first, rows, size)
         readers = self._readers.get(task_id)
         if not readers:

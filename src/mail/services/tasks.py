@@ -11,6 +11,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from sys import getsizeof
 from typing import Any, Final, Protocol
 
 from pydantic_core import from_json, to_json
@@ -116,7 +117,7 @@ def _is_open(call: CallRow) -> bool:
 
 
 def _calls_size(calls: Iterable[CallRow]) -> int:
-    return sum(len(call.shown) for call in calls)
+    return sum(getsizeof(call.shown) for call in calls)
 
 
 def _shortened(calls: Iterable[CallRow]) -> list[CallRow]:
@@ -190,7 +191,7 @@ class TaskReader:
         if not task.is_running and task.task_message_count:
             most = _QUEUE_BYTES if self.room.fits(_QUEUE_BYTES) else _SHORT_QUEUE_BYTES
             async for delivery in self._first_mail(task_id, most):
-                pages.hold(len(delivery.payload))
+                pages.hold(getsizeof(delivery.payload))
                 task.task_message_queue.append(from_json(delivery.payload))
         return task, events
 
@@ -267,11 +268,11 @@ class TaskReader:
         return list(dict.fromkeys(each.asked for each in asks if f"agent:{each.asker}" != whose))
 
     async def _first_mail(self, task_id: str, most: int) -> AsyncGenerator[Delivery, None]:
-        """Yield the task's waiting mail as long as it comes to at most so many characters."""
+        """Yield the task's waiting mail as long as it takes at most so many bytes in memory."""
         last: Delivery | None = None
         while mail := await self.store.waiting_mail(self.owner, task_id, last, _MAIL_PAGE):
             for last in mail:
-                most -= len(last.payload)
+                most -= getsizeof(last.payload)
                 if most < 0:
                     return
                 yield last

@@ -594,6 +594,25 @@ async def test_large_calls_that_nobody_reads_wait_for_room(reads: str) -> None:
     await store.close()
 
 
+@pytest.mark.parametrize("reads", ["page", "events", "whole"])
+async def test_a_call_with_a_wide_character_counts_as_what_it_takes_in_memory(reads: str) -> None:
+    store, desk = waiting(100_000)
+    found = store._approvals[("s", "0")]
+    store._put_approvals(found.owner, "t", [found.row._replace(description="\N{OPEN BOOK}" * 9)])
+    room = Room()
+    first = reading(desk, reads, room)
+    await anext(first)
+    assert 100_000 < room.taken < 110_000
+    await first.aclose()
+    request = json.dumps({"action": "\N{OPEN BOOK}", "args": "x" * 100_000}, ensure_ascii=False)
+    store._put_approvals(found.owner, "t", [found.row._replace(request=request)])
+    second = reading(desk, reads, room)
+    await anext(second)
+    assert room.taken > 400_000
+    await second.aclose()
+    await store.close()
+
+
 @pytest.mark.parametrize("reads", ["page", "events", "changes"])
 async def test_of_large_calls_none_but_the_next_are_looked_at(reads: str, monkeypatch) -> None:
     large, small = 200_000, 10

@@ -500,15 +500,15 @@ class TestWhatATaskKeeps:
         again = asked[0]._replace(status="responded", answer="four")
         await store.post(rows.post(approvals=(again,)))
         every = ApprovalFilter(rows.alice)
-        assert await store.approval_sizes(every, 9) == [9300, 9020, 9005]
+        assert await store.approval_sizes(every, 9) == [9600, 9040, 9006]
         newest, *older = await store.list_approvals(every)
-        assert await store.approval_sizes(every, 1, before=newest.number) == [9020]
-        assert [each.row.size for each in older] == [9020, 9005]
+        assert await store.approval_sizes(every, 1, before=newest.number) == [9040]
+        assert [each.row.size for each in older] == [9040, 9006]
         changed = await store.changed_approvals(every, 0, 9)
         assert [each.row.approval_id for each in changed] == ["two", "three", "one"]
-        assert await store.approval_sizes(every, 9, after=0) == [9020, 9300, 9005]
-        assert await store.approval_sizes(every, 9, after=changed[1].change) == [9005]
-        assert await store.approval_sizes(every._replace(status="open"), 9) == [9300, 9020]
+        assert await store.approval_sizes(every, 9, after=0) == [9040, 9600, 9006]
+        assert await store.approval_sizes(every, 9, after=changed[1].change) == [9006]
+        assert await store.approval_sizes(every._replace(status="open"), 9) == [9600, 9040]
 
     async def test_the_response_is_the_last_one(self, store: Store, rows: Rows) -> None:
         assert await store.response(rows.alice, "t1") is None
