@@ -218,11 +218,11 @@ def test_a_body_means_the_same_in_slices_of_any_size(monkeypatch: pytest.MonkeyP
     ]
     for text in texts:
         json.loads(text)
-        whole = bodies._outside_strings(text.encode(), 100, "it")
+        whole = bodies._outside_strings(text.encode(), 100)
         assert whole.count(b'"') == 0 and whole.count(b"[") == whole.count(b"]")
         for size in range(1, len(text) + 1):
             monkeypatch.setattr(bodies, "_SLICE", size)
-            assert bodies._outside_strings(text.encode(), 100, "it") == whole
+            assert bodies._outside_strings(text.encode(), 100) == whole
             monkeypatch.undo()
 
 
@@ -320,3 +320,11 @@ async def test_bytes_past_the_rate_are_429_before_they_are_parsed(
         assert len(gate.threads) == 2
         assert (await post(client, "bob", body="Hello")).status_code == 200
         assert (await client.get("/whoami", headers=bearer("alice"))).status_code == 200
+
+
+async def test_a_large_body_cannot_be_parsed_on_the_event_loop() -> None:
+    small, large = (json.dumps({"a": "x" * size}).encode() for size in (16_000, 17_000))
+    assert parse_object(small, 10)["a"] == "x" * 16_000
+    with pytest.raises(AssertionError, match="is parsed on the event loop"):
+        parse_object(large, 10)
+    assert (await asyncio.to_thread(parse_object, large, 10))["a"] == "x" * 17_000

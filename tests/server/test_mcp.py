@@ -1,6 +1,7 @@
 """`POST /mcp` in the hands of the real MCP client, in both eras of the protocol."""
 
 import asyncio
+import contextlib
 import importlib.resources
 import json
 import re
@@ -20,6 +21,7 @@ from mcp.shared.exceptions import MCPError
 from mail.db.memory import MemoryStore
 from mail.mcp.tools import PROFILES, tools_of
 from mail.server.app import create_app
+from mail.server.routes import mcp as mcp_route
 from tests.server.kit import Script, Server, Template, bearer, config, running_server
 
 PAGE: Final = Path(__file__).parents[2] / "docs/mcp-server.md"
@@ -405,9 +407,37 @@ async def test_bodies_are_held_to_the_limits_of_all_bodies(
         assert answer.status_code == status and answer.json()["detail"]
 
 
+@pytest.mark.parametrize("era", ERAS)
+async def test_what_the_sdk_parses_again_on_the_event_loop_has_few_values(
+    server: Server, monkeypatch: pytest.MonkeyPatch, era: str
+) -> None:
+    handed: list[bytes] = []
+    make = mcp_route._Handed.__init__
+
+    def noted(answer: Any, manager: Any, body: bytes, *more: Any) -> None:
+        handed.extend([body] if b"tools/call" in body else [])
+        make(answer, manager, body, *more)
+
+    monkeypatch.setattr(mcp_route._Handed, "__init__", noted)
+    async with client(server, era=era) as mcp:
+        for size in (3_900, 4_100, 49_000):
+            handed.clear()
+            with contextlib.suppress(MCPError):
+                await mcp.call_tool("get_task", {f"x{number}": 0 for number in range(size)})
+            assert len(handed) == (size < 4_000)
+    accept = {"Accept": "application/json, text/event-stream"}
+    async with httpx2.AsyncClient(headers=bearer("alice") | accept) as http:
+        answer = await http.post(f"{server.url}/mcp", json=request({"x": [1] * 4_100}))
+    assert answer.status_code == 400
+    assert answer.json()["detail"] == (
+        "the request body has more than 4000 values; the limit of /mcp is fixed; send fewer, or "
+        "use the route of the HTTP API that does the same"
+    )
+
+
 async def test_many_wrong_arguments_are_one_short_answer(server: Server) -> None:
     async with client(server) as mcp:
-        wrong = {f"task_id{number}": 0 for number in range(20_000)}
+        wrong = {f"task_id{number}": 0 for number in range(3_000)}
         text = await refused(mcp, "get_task", **wrong)
         assert text == "there is no argument 'task_id0'. Did you mean 'task_id'?"
 

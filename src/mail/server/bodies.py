@@ -2,15 +2,17 @@
 
 A body is JSON whatever its ``Content-Type`` says. Its depth, its number of values and the digits of
 a number are limited before anything is built from it, types are strict, and a null stands for an
-absent field.
+absent field. A large one is never parsed on an event loop.
 `mail.server.intake` reads them.
 """
 
+import asyncio
 import difflib
 import logging
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from itertools import islice
 from operator import itemgetter
@@ -24,6 +26,7 @@ from mail.errors import ProtocolError
 from mail.redaction import beginning
 
 __all__ = [
+    "LARGE",
     "MAX_DEPTH",
     "MAX_DIGITS",
     "RequestBody",
@@ -36,6 +39,8 @@ __all__ = [
     "whole",
 ]
 
+LARGE: Final = 16 * 1024
+"""Bytes of a body that is not parsed on the event loop."""
 MAX_DEPTH: Final = 64
 MAX_DIGITS: Final = 100
 """Digits of a number in a row: to read a longer one takes more than its length."""
@@ -43,11 +48,12 @@ MAX_DIGITS: Final = 100
 _LISTS: Final = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKET: Final = bytes(set(range(256)) - set(b"[]{}"))
 _SLICE: Final = 256 * 1024
-"""Bytes that are looked through at once; what is larger is read in a thread."""
+"""Bytes that are looked through at once."""
 _REST_SECONDS: Final = 500e-6
 _DIGITS: Final = bytes.maketrans(b"123456789E", b"000000000e")
 _LONG_NUMBER: Final = b"0" * (MAX_DIGITS + 1)
 _LONG_EXPONENT: Final = b"e000"
+_FEWER: Final = "send fewer, or raise [server.limits] max_json_values"
 _SHOWN_PROBLEMS: Final = 5
 _SHOWN_FIELDS: Final = 10
 _SHOWN_OF_NAME: Final = 64
@@ -75,14 +81,25 @@ class RequestBody(BaseModel):
         return [field.alias or name for name, field in cls.model_fields.items()]
 
 
-def parse_json(text: bytes, max_values: int, what: str = "the request body") -> Any:
-    """Read JSON; ``what`` names it in errors.
+class _TooManyValues(Exception):
+    """There are more than allowed."""
+
+
+def parse_json(
+    text: bytes, max_values: int, what: str = "the request body", *, fewer: str = _FEWER
+) -> Any:
+    """Read JSON; ``what`` names it in errors, and ``fewer`` says what to do about too many values.
 
     Raises:
         ProtocolError: it is not JSON, nested too deeply, or has too many values or digits.
     """
-    outside = _outside_strings(text, max_values, what)
-    _check_size(outside, max_values, what)
+    _check_thread(len(text))
+    try:
+        outside = _outside_strings(text, max_values)
+        _check_values(outside, max_values)
+    except _TooManyValues:
+        raise ProtocolError(f"{what} has more than {max_values} values; {fewer}") from None
+    _check_depth(outside, what)
     _rest(len(outside))
     numbers = outside.translate(_DIGITS, b"+")
     _rest(len(outside))
@@ -99,9 +116,14 @@ def parse_json(text: bytes, max_values: int, what: str = "the request body") -> 
 
 
 def parse_object(
-    text: bytes, max_values: int, what: str = "the request body", *, empty: bool = False
+    text: bytes,
+    max_values: int,
+    what: str = "the request body",
+    *,
+    fewer: str = _FEWER,
+    empty: bool = False,
 ) -> dict[str, Any]:
-    """Read a JSON object; ``what`` names it in errors, and ``empty`` lets nothing be ``{}``.
+    """Read a JSON object; see `parse_json`. ``empty`` lets nothing be ``{}``.
 
     Raises:
         ProtocolError: it is not an object, or see `parse_json`.
@@ -110,7 +132,7 @@ def parse_object(
         if empty:
             return {}
         raise ProtocolError(f"{what} is empty; send a JSON object")
-    value = parse_json(text, max_values, what)
+    value = parse_json(text, max_values, what, fewer=fewer)
     if not isinstance(value, dict):
         raise ProtocolError(f"{what} must be a JSON object")
     return value
@@ -232,7 +254,16 @@ def _check_finite(value: object, what: str) -> None:
             raise ProtocolError(f"{what} contains a number that is too large")
 
 
-def _outside_strings(text: bytes, max_values: int, what: str) -> bytes:
+def _check_thread(size: int) -> None:
+    """See that a large body is parsed in a thread: it takes long, and rests in between."""
+    if size <= LARGE:
+        return
+    with suppress(RuntimeError):
+        asyncio.get_running_loop()
+        raise AssertionError(f"a body of {size} bytes is parsed on the event loop")
+
+
+def _outside_strings(text: bytes, max_values: int) -> bytes:
     """Return JSON without its strings, slice by slice.
 
     What is not JSON is cut somehow; the parser refuses it.
@@ -250,7 +281,7 @@ def _outside_strings(text: bytes, max_values: int, what: str) -> bytes:
         outside += pieces[quotes % 2 :: 2]
         quotes += len(pieces) - 1
         if quotes > 4 * max_values:  # two of a value, two of its name
-            raise _too_many(max_values, what)
+            raise _TooManyValues
         _rest(end)
     return b"".join(outside)
 
@@ -264,13 +295,16 @@ def _rest(size: int) -> None:
         time.sleep(_REST_SECONDS)
 
 
-def _check_size(outside: bytes, max_values: int, what: str) -> None:
+def _check_values(outside: bytes, max_values: int) -> None:
     values = 0
     for mark in (b",", b"[", b"{"):
         values += outside.count(mark)
         _rest(len(outside))
     if values > max_values:
-        raise _too_many(max_values, what)
+        raise _TooManyValues
+
+
+def _check_depth(outside: bytes, what: str) -> None:
     brackets = outside.translate(_LISTS, _NO_BRACKET)
     _rest(len(outside))
     for _ in range(MAX_DEPTH):
@@ -279,10 +313,3 @@ def _check_size(outside: bytes, max_values: int, what: str) -> None:
         brackets = brackets.replace(b"[]", b"")
     if b"[]" in brackets:
         raise ProtocolError(f"{what} is nested deeper than {MAX_DEPTH} levels; the limit is fixed")
-
-
-def _too_many(max_values: int, what: str) -> ProtocolError:
-    return ProtocolError(
-        f"{what} has more than {max_values} values; send fewer, or raise [server.limits] "
-        "max_json_values"
-    )

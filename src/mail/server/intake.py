@@ -16,7 +16,14 @@ from starlette.requests import ClientDisconnect, Request
 
 from mail.config.server import LimitsConfig
 from mail.core.schema import problems_in
-from mail.server.bodies import RequestBody, check_names, parse_json, parse_object, refusal
+from mail.server.bodies import (
+    LARGE,
+    RequestBody,
+    check_names,
+    parse_json,
+    parse_object,
+    refusal,
+)
 from mail.server.keylocks import KeyLocks
 from mail.server.middleware import CALLER, WAITS, WORKS
 from mail.server.quotas import Quotas
@@ -42,8 +49,6 @@ KEY_HEADER: Final = "Idempotency-Key"
 _KEY: Final = KEY_HEADER.lower().encode()
 BODY_CHECK: Final = "mail.body_check"
 """In the state of a request: what refuses its body before anything is made of it, or None."""
-_LARGE: Final = 16 * 1024
-"""Bytes of a body that is not parsed on the event loop."""
 _BODY: Final = "mail.body"
 
 B = TypeVar("B", bound=RequestBody)
@@ -103,7 +108,7 @@ class Intake:
 
     async def apart(self, request: Request, size: int, work: Callable[[], T]) -> T:
         """Do what takes the longer the larger a body is; in a thread, if it is a large one."""
-        if size <= _LARGE:
+        if size <= LARGE:
             return work()
         async with self._callers.hold(request.scope["state"][CALLER]), self._thread:
             return await asyncio.to_thread(work)

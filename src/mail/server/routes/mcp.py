@@ -48,6 +48,11 @@ __all__ = ["McpDoor", "router"]
 _PROFILES: Final = "mcp_profiles"
 _AROUND_MESSAGE: Final = 64 * 1024
 """Bytes of a request beside the text of a message."""
+_MOST_VALUES: Final = 4_000
+"""JSON values of a request: the SDK parses it again, and validates it, on the event loop."""
+_FEWER: Final = (
+    "the limit of /mcp is fixed; send fewer, or use the route of the HTTP API that does the same"
+)
 _SESSION: Final = "mcp-session-id"
 _MOST_SESSIONS: Final = 64
 _MOST_OF_ALL: Final = 4096
@@ -268,11 +273,17 @@ async def mcp(
             "the request is larger than a message may be, with what belongs to it; send less, or "
             "raise [server.limits] max_message_bytes"
         )
-    asked = await made_of_body(request, parse_object)
+    asked = await made_of_body(request, _parsed)
     manager = await door.manager()
     session = door.sessions.begin(caller) if asked.get("method") == "initialize" else None
     request.scope["state"][WAITS]()  # what the tools ask takes places of its own
     return _Handed(manager, body, session)
+
+
+def _parsed(text: bytes, max_values: int) -> dict[str, Any]:
+    if max_values <= _MOST_VALUES:
+        return parse_object(text, max_values)
+    return parse_object(text, _MOST_VALUES, fewer=_FEWER)
 
 
 @router.get("/mcp")
