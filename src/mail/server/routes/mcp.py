@@ -48,7 +48,7 @@ __all__ = ["McpDoor", "router"]
 _PROFILES: Final = "mcp_profiles"
 _AROUND_MESSAGE: Final = 64 * 1024
 """Bytes of a request beside the text of a message."""
-_MOST_VALUES: Final = 4_000
+_MOST_VALUES: Final = 1_000
 """JSON values of a request: the SDK parses it again, and validates it, on the event loop."""
 _FEWER: Final = (
     "the limit of /mcp is fixed; send fewer, or use the route of the HTTP API that does the same"
