@@ -4,6 +4,7 @@ import asyncio
 import copy
 import logging
 import re
+import threading
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any
@@ -17,7 +18,9 @@ from hypothesis import strategies as st
 from mail.auth.callers import Caller
 from mail.core.interswarm import MAX_CONTRIBUTORS, PEER_ROLE
 from mail.core.runtime.peering import load_peering
+from mail.core.schema import parse_interswarm_message
 from mail.db.base import Owner
+from mail.server.routes import interswarm
 from tests.federation.harbour import HARBOUR, WEATHER, harbour, weather
 from tests.federation.kit import (
     Node,
@@ -573,3 +576,44 @@ def test_no_id_is_two_swarms(identifier: str, principal: str) -> None:
         assert identifier != (principal or EVIL)
     else:
         assert (found, identifier) == (EVIL, principal or EVIL)
+
+
+@pytest.mark.parametrize("size", [10, 2_000])
+async def test_a_large_message_is_looked_at_in_a_thread(
+    node: Node, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def noted(value: object) -> Any:
+        threads.append(threading.current_thread())
+        return parse_interswarm_message(value)
+
+    monkeypatch.setattr(interswarm, "parse_interswarm_message", noted)
+    values = {f"a name of {number}": number for number in range(size)}
+    sent = await send(node, wrapper(EVIL, WEATHER, metadata=values))
+    assert sent.status_code == 200, sent.text
+    [thread] = threads
+    assert (thread is threading.main_thread()) == (size == 10)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("task_contributors", [1] * 2_000),
+        ("recipients", [1] * 2_000),
+        ("recipient_swarms", [1] * 2_000),
+        ("recipient_swarms", [WEATHER] * 2_000),
+    ],
+)
+async def test_of_thousands_of_wrong_entries_the_first_is_told(
+    node: Node, field: str, value: Any
+) -> None:
+    message = wrapper(EVIL, WEATHER, msg_type="broadcast")
+    payload = message["payload"]
+    payload["broadcast_id"] = payload.pop("request_id")
+    payload["recipients"] = [payload.pop("recipient")]
+    (message if field in message else payload)[field] = value
+    sent = await send(node, message)
+    assert sent.status_code == 400
+    [problem] = sent.json()["errors"]
+    assert field in problem["field"]

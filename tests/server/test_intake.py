@@ -21,7 +21,9 @@ from mail.server.app import create_app
 from mail.server.bodies import check_names, parse_object
 from mail.server.errors import QuotaExceeded
 from mail.server.quotas import Quotas
+from mail.server.routes import approvals
 from mail.server.routes.messages import MessageIn
+from mail.server.storage import StorageShares
 from tests.server.kit import Script, Template, bearer, config, serving
 from tests.server.test_quotas import Clock, check_refused
 
@@ -328,3 +330,96 @@ async def test_a_large_body_cannot_be_parsed_on_the_event_loop() -> None:
     with pytest.raises(AssertionError, match="is parsed on the event loop"):
         parse_object(large, 10)
     assert (await asyncio.to_thread(parse_object, large, 10))["a"] == "x" * 17_000
+
+
+class Where:
+    """Notes in which threads a function is called."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> None:
+        self.threads: list[threading.Thread] = []
+        self.call = getattr(module, name)
+        monkeypatch.setattr(module, name, self)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        self.threads.append(threading.current_thread())
+        return self.call(*args, **options)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("size", [10, 20_000])
+async def test_an_answer_to_a_call_is_made_of_a_large_body_in_a_thread(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, size: int, chunked: bool
+) -> None:
+    async def pieces() -> Any:
+        yield text
+
+    where = Where(monkeypatch, approvals, "check_names")
+    text = json.dumps([{"type": "response", "args": "x" * size}]).encode()
+    answer = await client.post(
+        "/approvals/x", content=pieces() if chunked else text, headers=bearer("alice")
+    )
+    assert answer.status_code == 404
+    [thread] = where.threads
+    assert (thread is threading.main_thread()) == (size < 16_000)
+
+
+@pytest.mark.parametrize("route", ["/message", "/v1/responses"])
+async def test_a_message_in_chunks_counts_while_it_arrives_like_any_other(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, route: str
+) -> None:
+    async def pieces() -> Any:
+        yield text[:30]
+        yield text[30:]
+
+    counted: list[int] = []
+    admit = StorageShares.admit
+
+    def noted(shares: StorageShares, owner: Any, size: int, **options: Any) -> Any:
+        counted.append(size)
+        return admit(shares, owner, size, **options)
+
+    monkeypatch.setattr(StorageShares, "admit", noted)
+    text = json.dumps({"body": "Hello", "input": "Hello", "ignored": "x" * 1000}).encode()
+    for content in (text, pieces()):
+        answer = await client.post(route, content=content, headers=bearer("alice"))
+        assert answer.status_code == 200
+    assert counted == [len(text)] * 2
+
+
+MANY = 2_000
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize(
+    ("who", "route", "body", "field"),
+    [
+        ("editor", "/threads", {"title": "t", "participants": [1] * MANY}, "participants.0"),
+        ("editor", "/messages", {"content": "t", "recipient_ids": [1] * MANY}, "recipient_ids.0"),
+        ("alice", "/interswarm/message", {"body": "t", "targets": [1] * MANY}, "targets"),
+        (
+            "alice",
+            "/interswarm/message",
+            {"body": "t", "targets": ["a@b"], "user_tokens": {f"{n}": 1 for n in range(MANY)}},
+            "user_tokens",
+        ),
+        ("admin", "/swarms/discover", {"discovery_urls": [1] * MANY}, "discovery_urls"),
+    ],
+)
+async def test_of_thousands_of_wrong_entries_the_first_is_told(
+    store: MemoryStore,
+    template: Template,
+    who: str,
+    route: str,
+    body: dict[str, Any],
+    field: str,
+    keyed: bool,
+) -> None:
+    template.enable_interswarm = True
+    template.participants = [{"name": "editor", "description": "writes"}]
+    app = create_app(config(), template=template, store=store)  # type: ignore[arg-type]
+    async with serving(app) as client:
+        headers = bearer(who) | ({"Idempotency-Key": "k"} if keyed else {})
+        answer = await client.post(route, json=body, headers=headers)
+    assert answer.status_code == 400
+    [problem] = answer.json()["errors"]
+    assert problem["field"].startswith(field)

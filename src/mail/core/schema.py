@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, NotRequired, TypeVar, cast
 from pydantic import (
     AfterValidator,
     ConfigDict,
+    Field,
     TypeAdapter,
     ValidationError,
     WithJsonSchema,
@@ -176,7 +177,7 @@ class _InterswarmWrapper(TypedDict):
     payload: dict[str, Any]
     msg_type: InterswarmKind
     task_owner: str
-    task_contributors: list[str]
+    task_contributors: Annotated[list[str], Field(fail_fast=True)]
     auth_token: NotRequired[str | None]
     metadata: NotRequired[dict[str, Any] | None]
 

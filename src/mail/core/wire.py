@@ -36,7 +36,7 @@ TaskName = Annotated[str, Field(description="The task that the message belongs t
 ExchangeId = Annotated[str, Field(description="The id of this exchange.")]
 Sender = Annotated[MAILAddress, Field(description="The sender.")]
 Recipient = Annotated[MAILAddress, Field(description="The recipient.")]
-Recipients = Annotated[list[MAILAddress], Field(description="The recipients.")]
+Recipients = Annotated[list[MAILAddress], Field(fail_fast=True, description="The recipients.")]
 Subject = Annotated[str, Field(description="The subject line.")]
 Body = Annotated[str, Field(description="The text.")]
 SenderSwarm = Annotated[
@@ -45,7 +45,9 @@ SenderSwarm = Annotated[
 RecipientSwarm = Annotated[
     str | None, Field(description="The recipient's swarm; this one when it is missing.")
 ]
-RecipientSwarms = Annotated[list[str] | None, Field(description="The recipients' swarms.")]
+RecipientSwarms = Annotated[
+    Annotated[list[str], Field(fail_fast=True)] | None, Field(description="The recipients' swarms.")
+]
 RoutingInfo = Annotated[
     dict[str, Any] | None, Field(description="How the message travels between swarms.")
 ]
@@ -130,7 +132,8 @@ class MAILInterswarmMessage(TypedDict):
     msg_type: Annotated[InterswarmKind, Field(description="The kind of message.")]
     task_owner: Annotated[str, Field(description="Whose task it is, as `role:id@swarm`.")]
     task_contributors: Annotated[
-        list[str], Field(description="Who takes part in the task, each as `role:id@swarm`.")
+        list[str],
+        Field(fail_fast=True, description="Who takes part in the task, each as `role:id@swarm`."),
     ]
     auth_token: NotRequired[
         Annotated[str | None, Field(description="A copy of the bearer token; not looked at.")]

@@ -319,7 +319,9 @@ class CreateThread(Arguments):
 
     creator_id: _OwnId = ""
     title: Annotated[str, Field(min_length=1, description="A line.")]
-    participants: Annotated[list[str], Field(description="The ids of those who are in it.")]
+    participants: Annotated[
+        list[str], Field(fail_fast=True, description="The ids of those who are in it.")
+    ]
     initial_message: Annotated[str, Field(description="The first message in it.")] = ""
 
 
@@ -334,7 +336,9 @@ class BroadcastMessage(Arguments):
     """Send one message to several participants, without a thread."""
 
     sender_id: _OwnId = ""
-    recipient_ids: Annotated[list[str], Field(min_length=1, description="Who gets it.")]
+    recipient_ids: Annotated[
+        list[str], Field(fail_fast=True, min_length=1, description="Who gets it.")
+    ]
     content: _Content
     subject: _Subject = ""
     urgent: _Urgent = False

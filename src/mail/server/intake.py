@@ -27,7 +27,6 @@ from mail.server.bodies import (
 from mail.server.keylocks import KeyLocks
 from mail.server.middleware import CALLER, WAITS, WORKS
 from mail.server.quotas import Quotas
-from mail.server.storage import declared_size
 
 if TYPE_CHECKING:
     from mail.auth.callers import Caller
@@ -41,6 +40,7 @@ __all__ = [
     "made_of_body",
     "read_body",
     "read_object",
+    "size_of_body",
     "wait_turn",
     "with_body",
 ]
@@ -50,6 +50,7 @@ _KEY: Final = KEY_HEADER.lower().encode()
 BODY_CHECK: Final = "mail.body_check"
 """In the state of a request: what refuses its body before anything is made of it, or None."""
 _BODY: Final = "mail.body"
+_SIZE: Final = "mail.body_size"
 
 B = TypeVar("B", bound=RequestBody)
 T = TypeVar("T")
@@ -79,7 +80,7 @@ class Intake:
             BodyTooLarge, BodyTooSlow: it is more, or takes longer, than the server takes.
         """
         caller: Caller = request.scope["state"][CALLER]
-        declared = min(declared_size(request), self._max_bytes)
+        declared = min(_declared(request), self._max_bytes)
         if wait := self._quotas.body_bytes(caller, declared):
             await wait_turn(request, wait)
         with self._quotas.body(caller):
@@ -112,6 +113,14 @@ class Intake:
             return work()
         async with self._callers.hold(request.scope["state"][CALLER]), self._thread:
             return await asyncio.to_thread(work)
+
+
+def _declared(request: Request) -> int:
+    """Return how many bytes a request says that its body has; 0 if it comes in chunks."""
+    for name, length in request.scope["headers"]:
+        if name == b"content-length":
+            return int(length) if length.isdigit() else 0
+    return 0
 
 
 async def _whole_body(request: Request) -> bytes:
@@ -168,9 +177,15 @@ async def body_of(request: Request) -> bytes:
         check: Callable[[bytes], None] | None = held.get(BODY_CHECK)
         if check is not None:
             await intake.apart(request, len(body), partial(check, body))
-        held[_BODY] = body
+        held[_BODY], held[_SIZE] = body, len(body)
     text: bytes = held[_BODY]
     return text
+
+
+def size_of_body(request: Request) -> int:
+    """Return how many bytes the body had that was read, also when it came in chunks."""
+    size: int = request.scope["state"][_SIZE]
+    return size
 
 
 async def made_of_body(request: Request, make: Callable[[bytes, int], T]) -> T:
@@ -204,17 +219,17 @@ async def read_object(
     return made
 
 
-async def read_json(request: Request) -> Any:
-    """Read and parse the body of a request that may be any JSON.
+async def read_json(request: Request, make: Callable[[Any], T]) -> T:
+    """Read and parse the body of a request that may be any JSON; return what is made of it.
 
     Raises:
-        ProtocolError: it is not JSON.
+        ProtocolError: it is not JSON, or ``make`` says so.
         QuotaExceeded, BodyTooLarge, BodyTooSlow: see `Intake.receive`.
     """
     text = await body_of(request)
-    value = await made_of_body(request, parse_json)
+    made = await made_of_body(request, lambda text, max_values: make(parse_json(text, max_values)))
     _keep_if_keyed(request, text)
-    return value
+    return made
 
 
 def _keep_if_keyed(request: Request, text: bytes) -> None:

@@ -14,13 +14,11 @@ from functools import partial
 from types import TracebackType
 from typing import Final
 
-from starlette.requests import Request
-
 from mail.config.server import LimitsConfig
 from mail.db.base import Owner, Store, StoredUse, SweepRecords
 from mail.server.errors import RETRY_AFTER, QuotaExceeded, StorageFull
 
-__all__ = ["Admission", "LetterShares", "StorageShares", "declared_size"]
+__all__ = ["Admission", "LetterShares", "StorageShares"]
 
 _FRESH_SECONDS: Final = 10.0
 _LEAST_SECONDS: Final = 1.0
@@ -31,14 +29,6 @@ _PAUSES: Final = (0.0, 0.01, 0.03, 0.1, 0.3)
 _MOST_OWNERS: Final = 10_000
 _RESERVE: Final = 2
 """So many times their share is what callers may reach with tasks that run, or wait for them."""
-
-
-def declared_size(request: Request) -> int:
-    """Return how many bytes a request says that its body has; 0 if it comes in chunks."""
-    for name, length in request.scope["headers"]:
-        if name == b"content-length":
-            return int(length) if length.isdigit() else 0
-    return 0
 
 
 @dataclass(slots=True, eq=False)

@@ -90,7 +90,10 @@ def check_peer_mail(message: MAILInterswarmMessage, peer: str, swarm: str) -> No
         raise _wrong("payload.subject", f"must not have more than {MAX_SUBJECT} characters")
     for name in ("sender_swarm", "recipient_swarm"):
         _check_name(payload.get(name) or "", f"payload.{name}", MAX_ID)
-    for name in payload.get("recipient_swarms") or ():
+    swarms = payload.get("recipient_swarms") or ()
+    if len(swarms) > MAX_RECIPIENTS:
+        raise _wrong("payload.recipient_swarms", f"must not be more than {MAX_RECIPIENTS}")
+    for name in swarms:
         _check_name(name, "payload.recipient_swarms", MAX_ID)
     check_hints(payload.get("routing_info"), "message.payload.routing_info")
     _check_parties(message)

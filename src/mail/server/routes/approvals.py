@@ -158,20 +158,24 @@ def _with_answer(endpoint: Endpoint) -> Endpoint:
     @wraps(endpoint)
     async def answer(**given: Any) -> Response:
         request: Request = given["request"]
-        found = await read_json(request)
-        if isinstance(found, list) and len(found) == 1:
-            found = found[0]
-        if not isinstance(found, dict):
-            raise ProtocolError("the request body must be an answer, or a list with one")
-        check_names(found, ApprovalAnswerIn, request.scope["path"])
-        try:
-            read = ApprovalAnswerIn.model_validate(found)
-        except ValidationError as error:
-            raise refusal(problems_in(error.errors())) from None
-        request.scope["state"]["answer"] = read.model_dump()
+        made = partial(_answer_in, request.scope["path"])
+        request.scope["state"]["answer"] = await read_json(request, made)
         return await endpoint(**given)
 
     return answer
+
+
+def _answer_in(path: str, found: object) -> dict[str, Any]:
+    if isinstance(found, list) and len(found) == 1:
+        found = found[0]
+    if not isinstance(found, dict):
+        raise ProtocolError("the request body must be an answer, or a list with one")
+    check_names(found, ApprovalAnswerIn, path)
+    try:
+        read = ApprovalAnswerIn.model_validate(found)
+    except ValidationError as error:
+        raise refusal(problems_in(error.errors())) from None
+    return {"type": read.type, "args": read.args}
 
 
 @router.get("/approvals", response_model=GetApprovalsResponse, responses=errors(400))

@@ -120,7 +120,7 @@ class MessageToSend(RequestBody):
         Name | None, Field(description="The thread in which it is posted; the caller is in it.")
     ] = None
     recipient_ids: Annotated[
-        list[Name] | None,
+        Annotated[list[Name], Field(fail_fast=True)] | None,
         Field(
             min_length=1,
             max_length=MAX_MEMBERS,
@@ -195,6 +195,7 @@ class ThreadIn(RequestBody):
     participants: Annotated[
         list[Name],
         Field(
+            fail_fast=True,
             max_length=MAX_MEMBERS,
             description="Who is in it; the caller is in any case.",
             examples=[["reviewer"]],

@@ -62,6 +62,7 @@ from mail.server.deps import (
 from mail.server.errors import as_refusal, status_of
 from mail.server.idempotency import replayed
 from mail.server.idempotent_response import answered_once
+from mail.server.intake import Intake, size_of_body
 from mail.server.openapi import EVENT_STREAM, errors
 from mail.server.piecewise import json_answer
 from mail.server.routes.messages import (
@@ -76,7 +77,6 @@ from mail.server.routes.messages import (
 from mail.server.routes.tasks import get_task_events
 from mail.server.routing import Handler, MAILRoute, MAILRouter
 from mail.server.state import ServerState, owner_of
-from mail.server.storage import declared_size
 from mail.server.streams import CLIENT_GONE, relayed, while_connected
 from mail.services.peer_mail import check_hints
 
@@ -187,18 +187,31 @@ async def _taken(
     *,
     may_open: bool,
 ) -> JSONResponse:
-    message = parse_interswarm_message(body.message)
-    state.intake.check_message(message["payload"]["body"], "message.payload.body")
-    state.intake.check_message(message.get("metadata"), "message.metadata")
+    size = size_of_body(request)
+    message = await state.intake.apart(request, size, partial(_parsed, state.intake, body.message))
     receipt = await state.federation.take(
-        message, peer_name(request), token, declared_size(request), may_open=may_open
+        message, peer_name(request), token, size, may_open=may_open
     )
     return JSONResponse(json.loads(receipt))
+
+
+def _parsed(intake: Intake, message: dict[str, Any]) -> MAILInterswarmMessage:
+    parsed = parse_interswarm_message(message)
+    intake.check_message(parsed["payload"]["body"], "message.payload.body")
+    intake.check_message(parsed.get("metadata"), "message.metadata")
+    return parsed
 
 
 MAX_TARGETS: Final = 64
 _MSG_TYPES: Final = ("request", "broadcast")
 _SUBJECT: Final = "Interswarm Message"
+
+
+def _few(value: object) -> object:
+    """Count the entries of an object before each is looked at."""
+    if isinstance(value, dict) and len(value) > MAX_TARGETS:
+        raise ValueError(f"must have at most {MAX_TARGETS} entries")
+    return value
 
 
 class InterswarmMessageIn(RequestBody):
@@ -211,6 +224,7 @@ class InterswarmMessageIn(RequestBody):
     targets: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=2 * MAX_ID + 1)]],
         Field(
+            fail_fast=True,
             min_length=1,
             max_length=MAX_TARGETS,
             description="The agents that get it, as `agent@swarm`; exactly one for a request.",
@@ -231,6 +245,7 @@ class InterswarmMessageIn(RequestBody):
             max_length=MAX_TARGETS,
             description="For targets in several other swarms: swarm to the token for it.",
         ),
+        BeforeValidator(_few),
     ] = None
     subject: Annotated[
         Annotated[str, Field(max_length=MAX_SUBJECT)] | None,

@@ -33,11 +33,11 @@ from mail.server.bodies import RequestBody, one_of, whole
 from mail.server.deps import After, BearerToken, IdempotencyKey, LastEventId, Person, Prefer, State
 from mail.server.errors import mail_error_response
 from mail.server.idempotency import replayed
+from mail.server.intake import size_of_body
 from mail.server.openapi import EVENT_STREAM, answer_headers, errors
 from mail.server.piecewise import json_object, piecewise
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState
-from mail.server.storage import declared_size
 from mail.server.streams import CLIENT_GONE, once_there_is_room, streamed, while_connected
 from mail.services.event_log import PAGE_EVENTS, EventPages
 
@@ -356,7 +356,7 @@ class Posting:
         state.quotas.message(self.caller, task_id, open_tasks)
         admission = await state.shares.admit(
             Owner(self.swarm.name, self.caller.role, self.caller.id),
-            declared_size(self.request),
+            size_of_body(self.request),
             opens=task_id not in open_tasks,
             resumes=body.resume_from == "breakpoint_tool_call",
         )

@@ -30,12 +30,11 @@ from mail.responses_api.request import ResponseRequest
 from mail.server.deps import BearerToken, IdempotencyKey, Person, State
 from mail.server.idempotency import replayed
 from mail.server.idempotent_response import answered_once
-from mail.server.intake import read_object
+from mail.server.intake import read_object, size_of_body
 from mail.server.openai_errors import OpenAIRoute, openai_error_response, openai_errors
 from mail.server.piecewise import json_answer, piecewise
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState, owner_of
-from mail.server.storage import declared_size
 from mail.server.streams import CLIENT_GONE, once_there_is_room, streamed, while_connected
 from mail.services.event_log import EventPages
 
@@ -175,7 +174,7 @@ async def create_response(
             state.quotas.message(caller, plan.task_id, open_tasks)
             admission = await state.shares.admit(
                 owner_of(state, caller),
-                declared_size(request),
+                size_of_body(request),
                 opens=plan.task_id not in open_tasks,
                 resumes=plan.results is not None,
             )

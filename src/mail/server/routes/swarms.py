@@ -126,6 +126,7 @@ class DiscoveryIn(RequestBody):
     discovery_urls: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=2048)]],
         Field(
+            fail_fast=True,
             min_length=1,
             max_length=_MOST_URLS,
             description="The addresses of MAIL servers.",
