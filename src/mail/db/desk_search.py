@@ -56,6 +56,9 @@ _RUN: Final = re.compile(f"({_SIGN}{{8}}){_SIGN}+")
 _TERM: Final = re.compile(r'(-?)(?:"([^"]*)"?|(\S+))')
 _BEFORE: Final = 60
 _SNIPPET: Final = 200
+_SHOWN_FROM: Final = 4096
+_SHOWN_WORDS: Final = 8
+"""How many characters of a text, and for how many words, are looked at for the place to show."""
 
 
 class Addressed(Protocol):
@@ -175,19 +178,22 @@ class LetterQuery:
 
 
 def snippet(query: LetterQuery, text: str) -> str:
-    """Return the place of a text where something wanted is, or its beginning, on a line."""
-    text = text[:SEARCHED_CHARACTERS]
-    wanted = _pattern((*query.wanted, *(part.strip().split()[-1] for part in query.present)))
-    found = None if wanted is None else wanted.search(_plain(text))
-    return _around(text, 0 if found is None else found.start())
+    """Return the place of a text where something wanted is, or its beginning, on a line.
+
+    Of long texts and queries the beginnings are looked at: a page has many letters.
+    """
+    wanted = (*query.wanted, *(part.strip().split()[-1] for part in query.present))
+    pattern = _pattern(wanted[:_SHOWN_WORDS])
+    found = None if pattern is None else pattern.search(_plain(text[:_SHOWN_FROM]))
+    return _around(text[:SEARCHED_CHARACTERS], 0 if found is None else found.start())
 
 
 def _pattern(words: Sequence[str]) -> re.Pattern[str] | None:
     if not words:
         return None
-    starts = ("" if word >= _SIGNS else r"(?<![^\W_])" for word in words)
-    parts = (start + re.escape(word) for start, word in zip(starts, words, strict=True))
-    return re.compile("|".join(parts))
+    signs = [re.escape(word) for word in words if word >= _SIGNS]
+    others = "|".join(re.escape(word) for word in words if word < _SIGNS)
+    return re.compile("|".join([*signs, *([rf"(?<![^\W_])(?:{others})"] if others else [])]))
 
 
 def _plain(text: str) -> str:

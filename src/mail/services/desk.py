@@ -658,14 +658,11 @@ class MailDesk:
                 limit=limit,
                 max_bytes=PAGE_BYTES,
             )
-        letters = [
-            FoundLetter(
-                letter,
-                not _is_unread(name, letter, receipt),
-                snippet(query, letter.body),
-            )
-            for letter, receipt in found
-        ]
+        letters = []
+        for letter, receipt in found:
+            read = not _is_unread(name, letter, receipt)
+            letters.append(FoundLetter(letter, read, snippet(query, letter.body)))
+            await asyncio.sleep(0)  # others are served between two letters
         return SearchPage(letters, before)
 
     async def check_new_messages(self, name: str) -> int:

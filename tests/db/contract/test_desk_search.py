@@ -18,6 +18,7 @@ from mail.db.desk_search import (
     SEARCHED_CHARACTERS,
     LetterQuery,
     mailbox_mark,
+    snippet,
     words_of,
 )
 from mail.db.memory import MemoryStore
@@ -233,6 +234,31 @@ class TestQueries:
             assert await found(store, query, limit=50) == expected, query
             hits += bool(expected)
         assert hits > 30
+
+
+class TestSnippets:
+    def test_they_show_a_word_that_is_wanted(self) -> None:
+        text = f"{'before ' * 90}Grüne und 東京, {'after ' * 90}"
+        for query in ("grune grüne", '"die grü*"', "東京", "x y und*", '"der und'):
+            shown = snippet(LetterQuery.parse(query), text)
+            assert "Grüne und 東京, after" in shown, query
+            assert shown[0] == shown[-1] == "…"
+        assert snippet(LetterQuery.parse("rüne"), text).startswith("before before")
+
+    def test_of_long_texts_and_queries_the_beginnings_are_looked_at(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        looked_at: list[int] = []
+        plain = desk_search._plain
+        monkeypatch.setattr(
+            desk_search, "_plain", lambda text: (looked_at.append(len(text)), plain(text))[1]
+        )
+        words = " ".join(f"z{number:02}" for number in range(32))
+        query = LetterQuery.parse(words)
+        assert snippet(query, "x " * 5_000 + words).startswith("x x ")
+        assert snippet(query, "x " * 2_000 + "z09 z07").endswith("z09 z07")
+        assert snippet(query, "x " * 2_000 + "z09").startswith("x x ")
+        assert looked_at == [4096, 4007, 4003]
 
 
 class TestWhoFindsWhat:
