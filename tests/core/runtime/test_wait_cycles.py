@@ -58,7 +58,7 @@ class Waiter:
         if not self.asked:
             self.asked = True
             return [ask(target) for target in self.first]
-        if any(word in last_body(messages) for word in ("<subject>Report", "::task_complete::")):
+        if any(word in last_body(messages) for word in ("<subject>Report", r"\::task_complete\::")):
             return [done("heard")]
         return [WAIT]
 
