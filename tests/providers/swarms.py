@@ -69,11 +69,12 @@ def lead_swarm(
     user_token: str = "a-token-0123456789",
     breakpoint_tools: Sequence[str] = ("ask_user",),
     others: Sequence[MAILAgentTemplate] = (),
+    more: Sequence[MAILAction] = (),
     **params: Any,
 ) -> MAILSwarm:
     """Return a swarm whose lead may look words up, ask the user and search the web.
 
-    It may write to the others.
+    It may write to the others, and has more actions.
     """
 
     def made(**given: Any) -> LiteLLMSupervisorFunction:
@@ -84,7 +85,7 @@ def lead_swarm(
         name="lead",
         factory=made,
         comm_targets=[other.name for other in others],
-        actions=[LOOK_UP, ASK_USER],
+        actions=[LOOK_UP, ASK_USER, *more],
         agent_params={
             "llm": path.llm,
             "system": "You lead.",
@@ -100,7 +101,7 @@ def lead_swarm(
         name="providers",
         version="1.3.6",
         agents=[lead, *others],
-        actions=[LOOK_UP, ASK_USER],
+        actions=[LOOK_UP, ASK_USER, *more],
         entrypoint="lead",
         breakpoint_tools=breakpoint_tools,
         task_message_limit=20,

@@ -51,7 +51,8 @@ class SystemMessages:
             tried = turn.control
             attempt = 1 + (tried.attempt if tried and tried.kind is ControlKind.REPAIR else 0)
             if attempt > self.context.settings.max_repairs:
-                return None, Control(kind, reason=f"its tool calls kept failing: {body}")
+                why = "\n".join(dict.fromkeys(prompt.reason or prompt.body for prompt in chosen))
+                return None, Control(kind, reason=f"its tool calls kept failing: {why}")
         step = turn.manual
         if step is not None:
             if step.calls >= self.context.settings.max_step_calls:

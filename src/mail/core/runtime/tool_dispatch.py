@@ -17,7 +17,7 @@ from mail.core.runtime.policy import check_tool
 from mail.core.runtime.turn import Turn
 from mail.core.runtime.turn_result import Reprompt, ToolOutcome, TurnResult
 from mail.core.tools.call import AgentToolCall
-from mail.core.tools.catalogue import PASSIVE, TEXT_TOOL, check_usable
+from mail.core.tools.catalogue import PASSIVE, TEXT_TOOL, check_usable, is_own_text
 from mail.db.base import JournalRow
 from mail.errors import StoreError, ToolError
 from mail.redaction import logged
@@ -27,6 +27,7 @@ __all__ = ["ToolDispatcher"]
 logger = logging.getLogger(__name__)
 
 _GLIMPSE = 200
+_SEE_RESULT = "The call was not carried out. Its result says why."
 _AFTER_END = "not run: the task was completed by an earlier call"
 
 
@@ -108,7 +109,8 @@ def _glimpse(arguments: Mapping[str, Any]) -> str:
 
 
 def _refused(call: AgentToolCall, problem: str) -> ToolOutcome:
-    body = f"Error: {call.tool_name}\n{problem}"
-    return ToolOutcome(
-        ok=False, details=problem, reprompt=Reprompt(Subject.TOOL_CALL_ERROR, body, error=True)
-    )
+    what = f"Error: {call.tool_name}\n"
+    # The system does not repeat in its own name what the schema of a tool from elsewhere says.
+    told = problem if is_own_text(call.tool_name) else _SEE_RESULT
+    prompt = Reprompt(Subject.TOOL_CALL_ERROR, what + told, error=True, reason=what + problem)
+    return ToolOutcome(ok=False, details=problem, reprompt=prompt)

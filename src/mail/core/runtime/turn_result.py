@@ -69,13 +69,15 @@ def message_event(message: str, timestamp: str, description: str = "") -> EventR
 class Reprompt(NamedTuple):
     """Why an agent must be called again after the turn. Errors outrank successes.
 
-    ``kind`` is the type of the system's message to the agent.
+    ``kind`` is the type of the system's message to the agent. ``reason`` is why, where the body
+    does not say it: it may hold the words of others, and is for whoever the agent works for.
     """
 
     subject: str
     body: str
     error: bool = False
     kind: MessageKind = "response"
+    reason: str = ""
 
 
 class ToolOutcome(NamedTuple):
