@@ -212,6 +212,19 @@ async def test_pages_and_the_client(api: httpx.AsyncClient) -> None:
             await client.get_approvals(cursor="x")
 
 
+async def test_a_long_answer_with_a_key_can_be_repeated(api: httpx.AsyncClient) -> None:
+    first, _ = await begin(api, "send")
+    path, given = f"/approvals/{first['approval_id']}", {"type": "response", "args": "x" * 5000}
+    headers = bearer("alice") | {"Idempotency-Key": "k"}
+    done, again = [await api.post(path, json=given, headers=headers) for _ in range(2)]
+    assert (done.status_code, again.status_code) == (200, 200), again.text
+    assert done.json()["approval"] == again.json()["approval"]
+    other = await api.post(path, json={"type": "accept"}, headers=headers)
+    assert other.status_code == 409 and "Idempotency-Key" in other.text
+    unkeyed = await api.post(path, json=given, headers=bearer("alice"))
+    assert unkeyed.status_code == 409
+
+
 async def test_a_large_call_is_answered_at_once_and_its_record_waits_for_room(
     store: MemoryStore,
 ) -> None:

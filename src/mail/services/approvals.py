@@ -352,17 +352,24 @@ class ApprovalDesk:
             Forbidden: others must answer it.
             ApprovalError, ApprovalClosed: see `mail.errors`.
         """
-        async with room.reading:
-            whole = await self.get(who, approval_id)
-        # While the call is decided, nothing keeps what may be large.
-        found = whole._replace(row=whole.row._replace(request="", description="", answer=None))
-        del whole
+        found = await self._brief(who, approval_id, room)
         answer = read_answer(given)
         by = who._replace(owner=found.owner == self._owner(who))
         if not by.may(found.row.approvers.split("\n")):
             raise Forbidden("this call is approved by others: you are not one of its approvers")
         await self.decide(found, answer, by)
         return found.owner, found.task_id
+
+    async def place(self, who: Answerer, approval_id: str, room: Room) -> tuple[Owner, str]:
+        """Return whose task a call belongs to, and which; see `answer`."""
+        found = await self._brief(who, approval_id, room)
+        return found.owner, found.task_id
+
+    async def _brief(self, who: Answerer, approval_id: str, room: Room) -> StoredApproval:
+        """Return an approval without what may be large: nothing holds that meanwhile."""
+        async with room.reading:
+            found = await self.get(who, approval_id)
+        return found._replace(row=found.row._replace(request="", description="", answer=None))
 
     def _owner(self, who: Answerer) -> Owner:
         return Owner(self.swarm, who.role, who.id)

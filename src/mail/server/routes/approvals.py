@@ -43,7 +43,7 @@ from mail.server.deps import (
     TaskOwner,
     page_of,
 )
-from mail.server.idempotent_response import answered_once
+from mail.server.idempotent_response import DONE_BEFORE, answered_once
 from mail.server.intake import read_json
 from mail.server.openapi import errors
 from mail.server.piecewise import json_list, json_object, piecewise
@@ -282,7 +282,10 @@ async def answer_approval(
     """
     room, given = state.quotas.room(caller), request.scope["state"]["answer"]
     desk, who = desk_of(state, token), answerer(state, caller)
-    owner, task_id = await desk.answer(who, approval_id, given, room)
+    if DONE_BEFORE in request.scope["state"]:
+        owner, task_id = await desk.place(who, approval_id, room)
+    else:
+        owner, task_id = await desk.answer(who, approval_id, given, room)
     note(task_id=task_id)
     task = await state.store.load_task(owner, task_id)
     if task is None:
