@@ -24,6 +24,7 @@ LONG = 'a"\\\n\u2028\ud800é漢' * PIECE
         {"k\n": LONG, "l": [LONG, 0]},
         list(range(PIECE)),
         [[], {}, "", None] * PIECE,
+        [10**4000] * 100,
         {"k" * PIECE: {"k": ["a" * 9, -1.5, 1e-05, "\x7f"]}},
     ],
 )
@@ -32,6 +33,15 @@ def test_pieces_are_the_line_of_the_value(value: Any) -> None:
     assert "".join(pieces) == json_line(value)
     assert json.loads("".join(pieces)) == value
     assert max(map(len, pieces)) <= 7 * PIECE
+
+
+def test_what_is_short_is_the_line_of_the_value_whatever_character_or_number_it_has() -> None:
+    plain = [chr(code) * 2 for code in range(0x3000)] + ["\ufeff\uffff\U0001f600", "\\u007f"]
+    large = [10**digits for digits in range(1, 40)]
+    floats = [0.0, -0.0, 0.1 + 0.2, float("inf"), 5e-324, 1.7976931348623157e308]
+    floats += [sign * 10.0**power / 3 for power in range(-20, 30) for sign in (1, -1)]
+    for value in (*plain, *large, *floats, True, None):
+        assert "".join(json_pieces({"k": [value]})) == json_line({"k": [value]})
 
 
 def test_texts_and_lists_are_made_when_they_are_needed() -> None:

@@ -218,7 +218,8 @@ async def test_lists_of_tasks_neither_read_nor_hold_long_arguments_of_open_calls
     await store.post(Post(owner=OWNER, task=task, calls=tuple(calls)))
     room = Room(MB)
     overviews = reader(store, room).overviews()
-    long, short, *others = (await anext(overviews)).breakpoints
+    [listed] = await anext(overviews)
+    long, short, *others = listed.breakpoints
     assert room.taken < 20 * KIB
     assert (long["id"], long["name"], long["arguments"]) == ("a", "send", "")
     assert long["arguments_left_out"] is True

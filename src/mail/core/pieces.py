@@ -25,6 +25,12 @@ PIECE: Final = 32 * 1024
 _ITEM: Final = 8
 """About how many characters an item of a list or an object has besides its texts."""
 
+_SMALL: Final = 1e-4
+_LARGE: Final = 1e15
+"""Between these, numbers are written without an exponent."""
+_DELETE: Final = r"\u007f"
+"""How only one of two encoders writes this character."""
+
 _COMPACT: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _BARE: Final = re.compile("[\x85\u2028\u2029\ud800-\udfff]")
 """Characters that JSON lets through but readers or UTF-8 do not."""
@@ -51,7 +57,7 @@ def json_line(value: object) -> str:
 
 def json_pieces(value: object) -> Iterator[str]:
     """Yield `json_line` of a value piece by piece. It may contain `Spelled` and `Listed`."""
-    return joined(_tokens(value))
+    return iter((_plain(value),)) if _left(value, PIECE) >= 0 else joined(_cut(value))
 
 
 def to_json_pieces(value: Any) -> Iterator[str]:
@@ -108,36 +114,53 @@ def sliced(text: str) -> Iterator[str]:
 
 
 def _left(value: Any, room: int) -> int:
-    """Return how many characters a value leaves of some room; below 0 if it is not encoded whole.
+    """Return how many characters a value leaves of some room; below 0 if it is not `_plain`.
 
     It stops there, so that it takes no longer for a larger value.
     """
-    if type(value) is str:
-        return room - len(value)
     if type(value) is dict:
         room -= sum(map(len, value))
         items: Collection[Any] = value.values()
     elif type(value) is list:
         items = value
     else:
-        return room if value is None or type(value) in (bool, int, float) else -1
+        items = (value,)
     room -= _ITEM * (len(items) + 1)
     for item in items:
+        kind = type(item)
+        if kind is str:
+            room -= len(item)
+        elif kind is int:
+            room -= item.bit_length() // 3
+        elif kind is dict or kind is list:
+            room = _left(item, room)
+        elif item is not None and kind is not bool and not _is_usual(item):
+            return -1
         if room < 0:
             break
-        room = room - len(item) if type(item) is str else _left(item, room)
     return room
 
 
-def _tokens(value: Any) -> Iterator[str]:
-    return iter((json_line(value),)) if _left(value, PIECE) >= 0 else _cut(value)
+def _is_usual(value: object) -> bool:
+    """Tell whether a value is a number that everybody writes alike, without an exponent."""
+    return type(value) is float and (not value or _SMALL <= abs(value) < _LARGE)
+
+
+def _plain(value: object) -> str:
+    """Return `json_line` of a value of which `_left` leaves room, in a fraction of the time."""
+    try:
+        text = to_json(value).decode()
+    except ValueError:  # an unpaired surrogate
+        return json_line(value)
+    differs = _DELETE in text or "\x85" in text or "\u2028" in text or "\u2029" in text
+    return json_line(value) if differs else text
 
 
 def _cut(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         value = Spelled((value,))
     if isinstance(value, list | tuple):
-        value = Listed(map(_tokens, value))
+        value = Listed(map(json_pieces, value))
     if isinstance(value, Spelled):
         yield '"'
         for part in value.parts:
@@ -154,7 +177,7 @@ def _cut(value: Any) -> Iterator[str]:
         yield "{"
         for number, (key, item) in enumerate(value.items()):
             yield f"{',' if number else ''}{json_line(key)}:"
-            yield from _tokens(item)
+            yield from json_pieces(item)
         yield "}"
     else:
         yield json_line(value)

@@ -52,7 +52,7 @@ class MAILTask:
     @property
     def total_usage(self) -> Usage:
         """What all model calls of the task have used together."""
-        return sum(self.usage.values(), Usage.none())
+        return Usage.sum(self.usage.values())
 
     @property
     def is_running(self) -> bool:

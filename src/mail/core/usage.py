@@ -1,8 +1,10 @@
 """What model calls use, tokens and where the price is known money, and a task's account of it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import reduce
+from operator import attrgetter
+from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
@@ -39,10 +41,15 @@ class Usage:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counts by name; ``cost`` only if it is known."""
-        counts = {name: getattr(self, name) for name in self.__slots__}
+        counts: dict[str, Any] = dict(zip(self.__slots__, _counts(self), strict=True))
         if self.cost is None:
             del counts["cost"]
         return counts
+
+    @classmethod
+    def sum(cls, used: Collection["Usage"]) -> "Usage":
+        """Return the use of several together."""
+        return reduce(cls.__add__, used) if used else cls.none()
 
     def __add__(self, other: "Usage") -> "Usage":
         known = [cost for cost in (self.cost, other.cost) if cost is not None]
@@ -57,6 +64,9 @@ class Usage:
         )
 
 
+_counts: Final = attrgetter(*Usage.__slots__)
+
+
 @dataclass(frozen=True, slots=True)
 class Spending:
     """The account of one task, over all of its runs.
@@ -67,7 +77,11 @@ class Spending:
 
     agents: Mapping[str, Usage]
     latest: Mapping[str, int]
-    total: Usage
+
+    @property
+    def total(self) -> Usage:
+        """What all agents have used together."""
+        return Usage.sum(self.agents.values())
 
     @classmethod
     def from_json(cls, text: str) -> "Spending":
@@ -75,7 +89,7 @@ class Spending:
         stored = from_json(text)
         agents = {agent: Usage.from_dict(counts) for agent, counts in stored.items()}
         latest = {agent: counts.get(_LATEST, 0) for agent, counts in stored.items()}
-        return cls(agents, latest, sum(agents.values(), Usage.none()))
+        return cls(agents, latest)
 
     def to_json(self) -> str:
         """Return the account as JSON: an object from agent to counts."""
@@ -91,5 +105,4 @@ class Spending:
         return Spending(
             {**self.agents, agent: before + usage},
             {**self.latest, agent: usage.prompt_tokens},
-            self.total + usage,
         )

@@ -560,16 +560,20 @@ class TaskRecords(Protocol):
     async def calls(self, owner: Owner, task_id: str) -> list[CallRow]:
         """Return a task's breakpoint calls in the order in which they were made."""
 
-    async def open_calls(
-        self, owner: Owner, task_id: str, max_shown: int | None = None
-    ) -> list[CallRow]:
+    async def open_calls(self, owner: Owner, task_id: str) -> list[CallRow]:
         """Return the calls of a task that callers can answer, in the same order.
 
         Those without an answer that callers see, but for those whose approval was given.
+        """
+
+    async def short_calls(
+        self, owner: Owner, task_ids: Sequence[str], max_shown: int
+    ) -> dict[str, list[CallRow]]:
+        """Return the `open_calls` of some tasks, without tasks that have none.
 
         Args:
-            owner: Whose task it is.
-            task_id: The task.
+            owner: Whose tasks they are.
+            task_ids: The tasks, at most a hundred.
             max_shown: A longer ``shown``, in characters, is not read: the row has ``{}`` there.
         """
 

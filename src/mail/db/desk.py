@@ -321,8 +321,14 @@ class DeskRecords(Protocol):
             How many were looked at: 0 when there are no more.
         """
 
-    async def open_asks(self, swarm: str, task_owner: str, task_id: str) -> list[AskRow]:
-        """Return the answers that are waited for in a task, in the order of writing."""
+    async def open_asks(self, swarm: str, task_owner: str, task_ids: Sequence[str]) -> list[AskRow]:
+        """Return the answers that are waited for in some tasks, in the order of writing.
+
+        Args:
+            swarm: The swarm.
+            task_owner: Whose tasks they are, as ``role:id``.
+            task_ids: The tasks, at most a hundred.
+        """
 
     async def newest_ask(self, swarm: str, asker: str, asked: str) -> AskRow | None:
         """Return the newest letter to which somebody waits for somebody's answer, in any task."""

@@ -328,10 +328,10 @@ class MemoryDesk:
         """See `mail.db.desk.DeskRecords.index_letters`. Its letters are never old."""
         return 0
 
-    async def open_asks(self, swarm: str, task_owner: str, task_id: str) -> list[AskRow]:
+    async def open_asks(self, swarm: str, task_owner: str, task_ids: Sequence[str]) -> list[AskRow]:
         """See `mail.db.desk.DeskRecords.open_asks`."""
-        task = task_owner, task_id
-        return [each for each in self._asks(swarm) if (each.task_owner, each.task_id) == task]
+        asks = [each for each in self._asks(swarm) if each.task_owner == task_owner]
+        return [each for each in asks if each.task_id in task_ids]
 
     async def newest_ask(self, swarm: str, asker: str, asked: str) -> AskRow | None:
         """See `mail.db.desk.DeskRecords.newest_ask`."""

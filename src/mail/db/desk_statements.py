@@ -460,12 +460,13 @@ class DeskStatements(Dialect):
             await self._run(steps)
         return len(rows)
 
-    async def open_asks(self, swarm: str, task_owner: str, task_id: str) -> list[AskRow]:
+    async def open_asks(self, swarm: str, task_owner: str, task_ids: Sequence[str]) -> list[AskRow]:
+        places = ", ".join(f"${number}" for number in range(3, 3 + len(task_ids)))
         text = f"""
             SELECT {_ASK} FROM desk_asks
-            WHERE swarm_name = $1 AND task_owner = $2 AND task_id = $3
+            WHERE swarm_name = $1 AND task_owner = $2 AND task_id IN ({places})
             ORDER BY created_at, letter_id, asked"""
-        rows = await self._fetch(_tuples, text, swarm, task_owner, task_id)
+        rows = await self._fetch(_tuples, text, swarm, task_owner, *task_ids)
         return [AskRow(*row) for row in rows]
 
     async def newest_ask(self, swarm: str, asker: str, asked: str) -> AskRow | None:

@@ -502,20 +502,28 @@ class MemoryStore(MemoryApprovals, MemoryDesk, MemoryPreferences, MemoryWebhooks
                 return task.row.task_id
         return None
 
-    async def open_calls(
-        self, owner: Owner, task_id: str, max_shown: int | None = None
-    ) -> list[CallRow]:
+    async def open_calls(self, owner: Owner, task_id: str) -> list[CallRow]:
         """See `mail.db.base.Store.open_calls`."""
         asked = await self.approvals(owner, task_id)
         decided = {(each.agent, each.call_id) for each in asked if each.status in DECIDED}
-        rows = [
+        return [
             row
             for row in await self.calls(owner, task_id)
             if row.answer is None and row.shown and (row.agent, row.call_id) not in decided
         ]
-        if max_shown is None:
-            return rows
-        return [row if len(row.shown) <= max_shown else row._replace(shown="{}") for row in rows]
+
+    async def short_calls(
+        self, owner: Owner, task_ids: Sequence[str], max_shown: int
+    ) -> dict[str, list[CallRow]]:
+        """See `mail.db.base.Store.short_calls`."""
+        found = {task_id: await self.open_calls(owner, task_id) for task_id in task_ids}
+        return {
+            task_id: [
+                row if len(row.shown) <= max_shown else row._replace(shown="{}") for row in rows
+            ]
+            for task_id, rows in found.items()
+            if rows
+        }
 
     async def response(self, owner: Owner, task_id: str) -> str | None:
         """See `mail.db.base.Store.response`."""

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any, Final, TypeVar
 
+from pydantic_core import from_json
+
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
 from mail.db.base import Delivery, IdempotencyRow, MemoryRow, OutboxRow, Post, TaskRow
@@ -76,11 +78,11 @@ def as_task(row: Iterable[Any]) -> TaskRow:
     return TaskRow(
         task_id,
         owner,
-        tuple(json.loads(contributors)),
+        tuple(from_json(contributors)),
         start_time,
         entrypoint,
         TaskState(state),
-        tuple(json.loads(remote_swarms)),
+        tuple(from_json(remote_swarms)),
         steps,
         max_steps,
         bool(awaited),

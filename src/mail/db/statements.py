@@ -397,23 +397,27 @@ class _TaskRecords(Dialect):
         make = _each(CallRow._make)
         return await self._fetch_whole(make, CALL_RECORDS, text, *owner, task_id)
 
-    async def open_calls(
-        self, owner: Owner, task_id: str, max_shown: int | None = None
-    ) -> list[CallRow]:
-        which = f"""
-            WHERE task = {self._the_task} AND answer IS NULL AND shown <> '' AND NOT EXISTS (
-                SELECT 1 FROM approvals AS asked WHERE asked.task = calls.task
-                    AND asked.agent = calls.agent AND asked.call_id = calls.call_id
-                    AND asked.status IN ({_DECIDED}))
-            ORDER BY id"""
+    async def open_calls(self, owner: Owner, task_id: str) -> list[CallRow]:
+        text = f"""
+            SELECT {CALL_COLUMNS} FROM calls
+            WHERE task = {self._the_task} AND {_CALLERS_ANSWER} ORDER BY id"""
         make = _each(CallRow._make)
-        if max_shown is None:
-            text = f"SELECT {CALL_COLUMNS} FROM calls {which}"
-            return await self._fetch_whole(make, CALL_RECORDS, text, *owner, task_id)
+        return await self._fetch_whole(make, CALL_RECORDS, text, *owner, task_id)
+
+    async def short_calls(
+        self, owner: Owner, task_ids: Sequence[str], max_shown: int
+    ) -> dict[str, list[CallRow]]:
+        places = ", ".join(f"${number}" for number in range(5, 5 + len(task_ids)))
         # What begins with a space has its large texts elsewhere.
-        shown = "CASE WHEN length(shown) <= $5 AND shown NOT LIKE ' %' THEN shown ELSE '{}' END"
-        text = f"SELECT agent, call_id, call, {shown}, NULL, control FROM calls {which}"
-        return await self._fetch(make, text, *owner, task_id, max_shown)
+        shown = "CASE WHEN length(shown) <= $4 AND shown NOT LIKE ' %' THEN shown ELSE '{}' END"
+        text = f"""
+            SELECT task_id, agent, call_id, call, {shown}, NULL, control
+            FROM calls JOIN tasks ON tasks.{self._TASK_KEY} = calls.task
+            WHERE {_OWNED} AND task_id IN ({places}) AND {_CALLERS_ANSWER} ORDER BY calls.id"""
+        found: dict[str, list[CallRow]] = {}
+        for task_id, *row in await self._fetch(_each(tuple), text, *owner, max_shown, *task_ids):
+            found.setdefault(task_id, []).append(CallRow(*row))
+        return found
 
     async def paused_on(self, owner: Owner, call_ids: Sequence[str], among: int) -> str | None:
         places = ", ".join(f"${number}" for number in range(5, 5 + len(call_ids)))
@@ -434,6 +438,12 @@ class _TaskRecords(Dialect):
 
 _DECIDED: Final = ", ".join(f"'{status}'" for status in DECIDED)
 """The statuses of an approval that was given, as a list of SQL."""
+
+_CALLERS_ANSWER: Final = f"""
+answer IS NULL AND shown <> '' AND NOT EXISTS (
+    SELECT 1 FROM approvals AS asked WHERE asked.task = calls.task AND asked.agent = calls.agent
+        AND asked.call_id = calls.call_id AND asked.status IN ({_DECIDED}))"""
+"""Of calls that callers can answer."""
 
 _BURIED: Final = "swarm_name = '' AND caller_role = 'deleted'"
 """Of deleted tasks whose records are still there; see `Owner.of_deleted`."""

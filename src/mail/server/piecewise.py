@@ -37,15 +37,17 @@ async def json_object(
     begun = False
     async with aclosing(_pairs(fields) if isinstance(fields, Mapping) else fields) as pairs:
         async for name, value in pairs:
-            yield f"{',' if begun else '{'}{json_line(name)}:"
+            head = f"{',' if begun else '{'}{json_line(name)}:"
             begun = True
             if isinstance(value, AsyncGenerator):
+                yield head
                 async with aclosing(value):
                     async for text in value:
                         yield text
             else:
                 for text in json_pieces(value):
-                    yield text
+                    yield head + text
+                    head = ""
             del value  # the next one may be as large
     yield "}" if begun else "{}"
 

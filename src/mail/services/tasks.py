@@ -6,8 +6,7 @@ Reading starts no engine. Docs: ``docs/tasks.md``.
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -29,7 +28,6 @@ from mail.db.base import (
     OutboxRow,
     Owner,
     Store,
-    TaskCounts,
     TaskRow,
 )
 from mail.errors import ProtocolError, UnknownTask
@@ -55,6 +53,12 @@ _QUEUE_BYTES: Final = 1024 * 1024
 _SHORT_QUEUE_BYTES: Final = 64 * 1024
 """The same where room is short."""
 _LIST_PAGE: Final = 100
+_CALLS_PAGE: Final = 10
+"""Of how many tasks the open calls are read at once."""
+_Calls = dict[str, list[CallRow]]
+"""The open calls of some tasks, by task."""
+_OPEN: Final = frozenset({TaskState.RUNNING, TaskState.PAUSED})
+"""Of tasks that have open calls; the others' were closed."""
 _MAIL_PAGE: Final = 8
 _ASIDE_PAGE: Final = 4
 _LONGEST_SUBJECT: Final = 256
@@ -116,8 +120,8 @@ def _is_open(call: CallRow) -> bool:
     return call.answer is None and not call.is_wait
 
 
-def _calls_size(calls: Iterable[CallRow]) -> int:
-    return sum(getsizeof(call.shown) for call in calls)
+def _calls_size(found: _Calls) -> int:
+    return sum(getsizeof(call.shown) for calls in found.values() for call in calls)
 
 
 def _shortened(calls: Iterable[CallRow]) -> list[CallRow]:
@@ -184,10 +188,11 @@ class TaskReader:
             raise UnknownTask(task_id)
         await self.room.spare()
         events = await pages.read(self.store, (self.owner, task_id, after), limit, _PAGE_BYTES)
-        counts = await self.store.task_counts(self.owner, [task_id])
-        if task_id not in counts:
+        calls = await pages.read_whole(partial(self._calls, row), _calls_size)
+        found = await self._views([row], calls)
+        if not found:
             raise UnknownTask(task_id)
-        task = await self._view_of(row, counts, pages)
+        [task] = found
         if not task.is_running and task.task_message_count:
             most = _QUEUE_BYTES if self.room.fits(_QUEUE_BYTES) else _SHORT_QUEUE_BYTES
             async for delivery in self._first_mail(task_id, most):
@@ -197,75 +202,85 @@ class TaskReader:
 
     async def overviews(
         self, limit: int | None = None, cursor: str | None = None
-    ) -> AsyncGenerator[MAILTask, None]:
-        """Yield the owner's tasks, newest first, without events and waiting mail.
+    ) -> AsyncGenerator[list[MAILTask], None]:
+        """Yield the owner's tasks, newest first, some at a time, as `summaries` returns them.
 
-        One of them is in memory at a time. Its open calls have no long arguments.
+        They have room until the next ones are asked for.
 
         Args:
             limit: The most to yield; all of them when None.
             cursor: Only tasks older than the one with this id.
         """
         before = [] if cursor is None else [cursor]
-        while limit is None or limit > 0:
-            most = _LIST_PAGE if limit is None else min(limit, _LIST_PAGE)
-            last = before[-1] if before else None
-            rows = await self.store.list_tasks(self.owner, limit=most, before=last)
-            if not rows and len(before) > 1 and await self._is_gone(before[-1]):
-                before.pop()  # the task was deleted meanwhile; the one in front of it may be there
-                continue
-            views = self.summaries(rows)
-            async with aclosing(views):
-                async for view in views:
-                    yield view
-            if len(rows) < most:
-                return
-            limit = None if limit is None else limit - most
-            before = [row.task_id for row in rows]
+        pages = EventPages(self.room)
+        try:
+            while limit is None or limit > 0:
+                most = _LIST_PAGE if limit is None else min(limit, _LIST_PAGE)
+                last = before[-1] if before else None
+                rows = await self.store.list_tasks(self.owner, limit=most, before=last)
+                if not rows and len(before) > 1 and await self._is_gone(before[-1]):
+                    before.pop()  # it was deleted meanwhile; the one in front of it may be there
+                    continue
+                yield await self.summaries(rows, pages)
+                if len(rows) < most:
+                    return
+                limit = None if limit is None else limit - most
+                before = [row.task_id for row in rows]
+        finally:
+            pages.leave()
 
-    async def summaries(self, rows: Sequence[TaskRow]) -> AsyncGenerator[MAILTask, None]:
-        """Yield some of the owner's tasks as `overviews` does."""
-        counts = await self.store.task_counts(self.owner, [row.task_id for row in rows])
-        for row in rows:
-            await self.room.spare()
-            pages = EventPages(self.room)
-            try:
-                yield await self._view_of(row, counts, pages, short=True)
-            finally:
-                pages.leave()
+    async def summaries(self, rows: Sequence[TaskRow], pages: EventPages) -> list[MAILTask]:
+        """Return some of the owner's tasks without events, waiting mail and long arguments.
+
+        Their open calls are held with the pages, of which those before are left.
+        """
+        pages.leave()
+        await self.room.spare()
+        waiting = [row.task_id for row in rows if row.state in _OPEN]
+        calls: _Calls = {}
+        for at in range(0, len(waiting), _CALLS_PAGE):
+            read = partial(self._short_calls, waiting[at : at + _CALLS_PAGE])
+            found = await pages.read_whole(read, _calls_size)
+            calls.update(found)
+        return await self._views(rows, calls)
+
+    async def _calls(self, row: TaskRow) -> _Calls:
+        if row.state not in _OPEN:
+            return {}
+        return {row.task_id: await self.store.open_calls(self.owner, row.task_id)}
+
+    async def _short_calls(self, task_ids: Sequence[str]) -> _Calls:
+        found = await self.store.short_calls(self.owner, task_ids, _SHORT_CALL)
+        return {task_id: _shortened(calls) for task_id, calls in found.items()}
 
     async def _is_gone(self, task_id: str) -> bool:
         return await self.store.load_task(self.owner, task_id) is None
 
-    async def _view_of(
-        self,
-        row: TaskRow,
-        counts: Mapping[str, TaskCounts],
-        pages: EventPages,
-        *,
-        short: bool = False,
-    ) -> MAILTask:
-        """Return a task without events and mail, and hold its open calls with the pages."""
-        calls: list[CallRow] = []
-        if row.state in (TaskState.RUNNING, TaskState.PAUSED):  # else its calls were closed
-            read = self._short_calls if short else self.store.open_calls
-            calls = await pages.read_whole(partial(read, self.owner, row.task_id), _calls_size)
-        view, count = task_view(row, calls), counts.get(row.task_id, TaskCounts())
-        if row.remote_swarms:
-            view.waiting_for = _asked(await self.store.task_outbox(self.owner, row.task_id))
-        if row.state in (TaskState.RUNNING, TaskState.PAUSED):
-            view.waiting_for += await self._asked_participants(row)
-        view.event_count, view.task_message_count = count.events, count.waiting
-        return view
+    async def _views(self, rows: Sequence[TaskRow], calls: _Calls) -> list[MAILTask]:
+        """Return tasks without events and mail, and without those that are gone by now."""
+        counts = await self.store.task_counts(self.owner, [row.task_id for row in rows])
+        asked = await self._asked_participants([row.task_id for row in rows if row.state in _OPEN])
+        views = []
+        for row in rows:
+            if row.task_id not in counts:
+                continue
+            view = task_view(row, calls.get(row.task_id, ()))
+            if row.remote_swarms:
+                view.waiting_for = _asked(await self.store.task_outbox(self.owner, row.task_id))
+            view.waiting_for += asked.get(row.task_id, ())
+            view.event_count, view.task_message_count = counts[row.task_id]
+            views.append(view)
+        return views
 
-    async def _short_calls(self, owner: Owner, task_id: str) -> list[CallRow]:
-        return _shortened(await self.store.open_calls(owner, task_id, _SHORT_CALL))
-
-    async def _asked_participants(self, row: TaskRow) -> list[str]:
-        """Return the participants whose answers the task's agents wait for."""
+    async def _asked_participants(self, task_ids: Sequence[str]) -> dict[str, dict[str, None]]:
+        """Return the participants whose answers the agents of some tasks wait for."""
         whose = f"{self.owner.role}:{self.owner.id}"
-        asks = await self.store.open_asks(self.owner.swarm, whose, row.task_id)
-        return list(dict.fromkeys(each.asked for each in asks if f"agent:{each.asker}" != whose))
+        asks = await self.store.open_asks(self.owner.swarm, whose, task_ids) if task_ids else []
+        asked: dict[str, dict[str, None]] = {}
+        for each in asks:
+            if f"agent:{each.asker}" != whose:
+                asked.setdefault(each.task_id, {})[each.asked] = None
+        return asked
 
     async def _first_mail(self, task_id: str, most: int) -> AsyncGenerator[Delivery, None]:
         """Yield the task's waiting mail as long as it takes at most so many bytes in memory."""
@@ -316,19 +331,19 @@ class TaskReader:
         if cursor is not None:
             check_task_id(cursor)
         rows = await self.store.list_tasks(self.owner, limit=limit, before=cursor)
-        return [await self._view(row, with_events=with_events) for row in rows]
+        found = [await self._view(row, with_events=with_events) for row in rows]
+        return [task for task in found if task is not None]
 
-    async def _view(self, row: TaskRow, *, with_events: bool) -> MAILTask:
-        store, owner = self.store, self.owner
-        view = await self._view_of(
-            row, await store.task_counts(owner, [row.task_id]), EventPages(Room())
-        )
-        if with_events:
-            view.events = await store.events(owner, row.task_id)
-        if row.state is not TaskState.RUNNING:
-            waiting = await store.waiting_mail(owner, row.task_id)
-            view.task_message_queue = [from_json(delivery.payload) for delivery in waiting]
-        return view
+    async def _view(self, row: TaskRow, *, with_events: bool) -> MAILTask | None:
+        store, owner, task_id = self.store, self.owner, row.task_id
+        found = await self._views([row], await self._calls(row))
+        for view in found:
+            if with_events:
+                view.events = await store.events(owner, task_id)
+            if not view.is_running:
+                waiting = await store.waiting_mail(owner, task_id)
+                view.task_message_queue = [from_json(delivery.payload) for delivery in waiting]
+        return found[0] if found else None
 
     async def replay(
         self, task_id: str, after: int, ping_interval: float

@@ -112,7 +112,7 @@ async def test_a_task_waits_for_a_participant_and_goes_on_with_the_answer(store:
     assert (await run.result(5)).message["message"]["body"] == "yes, do"
     task = await at_work.read_task("task-1")
     assert task is not None and task.waiting_for == []
-    assert await store.open_asks(SWARM, "user:alice", "task-1") == []
+    assert await store.open_asks(SWARM, "user:alice", ["task-1"]) == []
     wire = [e.extra["full_message"] for e in task.events if e.kind == "new_message"]
     answer = next(m for m in wire if m["message"]["sender"]["address"] == EDITOR)
     assert answer["msg_type"] == "response"

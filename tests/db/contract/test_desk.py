@@ -791,8 +791,9 @@ class TestAsks:
         await store.post_letters(post(letter("a", "ann", "bob", "cyd"), letter("b"), asks=asks))
         await store.post_letters(post(asks=asks[:1], swarm="other"))
         await store.post_letters(post(asks=asks[:1]))  # changes nothing
-        assert await store.open_asks(SWARM, "user:eve", "t") == list(asks[:3])
-        assert await store.open_asks(SWARM, "user:bob", "t") == []
+        assert await store.open_asks(SWARM, "user:eve", ["t"]) == list(asks[:3])
+        assert await store.open_asks(SWARM, "user:eve", ["u", "v", "t"]) == list(asks)
+        assert await store.open_asks(SWARM, "user:bob", ["t"]) == []
         ask = asks[2]
         mine = [one for one in asks if (one.asker, one.asked) == (ask.asker, ask.asked)]
         assert await store.newest_ask(SWARM, ask.asker, ask.asked) == mine[-1]
@@ -800,5 +801,5 @@ class TestAsks:
         assert await store.old_asks(SWARM, at(3), 2) == list(asks[:2])
         assert await store.old_asks(SWARM, at(3), 2, asks[1]) == [asks[2]]
         await store.post_letters(post(settled=(("a", "bob"), ("z", "bob"))))
-        assert await store.open_asks(SWARM, "user:eve", "t") == [asks[0], asks[2]]
+        assert await store.open_asks(SWARM, "user:eve", ["t"]) == [asks[0], asks[2]]
         assert len(await store.old_asks("other", at(9), 9)) == 1

@@ -486,8 +486,13 @@ class TestWhatATaskKeeps:
         await store.post(rows.post(calls=tuple(kept), approvals=tuple(asked)))
         assert await store.open_calls(rows.alice, "t1") == kept[3:]
         short = [kept[3], *[call._replace(shown="{}") for call in kept[4:]]]
-        assert await store.open_calls(rows.alice, "t1", 4096) == short
+        await store.post(rows.post("t2", task=rows.task("t2"), calls=(kept[3],)))
+        await store.post(rows.post("t3", task=rows.task("t3"), calls=(kept[0],)))
+        some = ["t3", "t2", "t1", "nothing"]
+        assert await store.short_calls(rows.alice, some, 4096) == {"t1": short, "t2": [kept[3]]}
+        assert await store.short_calls(rows.alice, ["t2"], 4096) == {"t2": [kept[3]]}
         assert await store.open_calls(rows.bob, "t1") == []
+        assert await store.short_calls(rows.bob, some, 4096) == {}
 
     async def test_the_sizes_of_approvals_come_in_the_order_of_the_approvals(
         self, store: Store, rows: Rows

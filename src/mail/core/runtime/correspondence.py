@@ -5,7 +5,7 @@ same transactions as the mail of the task. Beside the task it is kept who waits 
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -311,8 +311,8 @@ def ask_of(letter: LetterRow, asked: str) -> AskRow:
 async def load_correspondence(context: "RuntimeContext", task_id: str) -> Correspondence:
     """Find out from the store what a task has to do with participants."""
     owner, found = context.owner, Correspondence()
-    rows: Iterable[AskRow] = await context.store.open_asks(owner.swarm, owner_name(owner), task_id)
-    for row in rows:
+    whose = owner_name(owner)
+    for row in await context.store.open_asks(owner.swarm, whose, [task_id]):
         key = row.letter_id, row.asked
         if row.asked in context.agents:
             found.owed[key] = row

@@ -3,7 +3,6 @@
 import logging
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
 from typing import Annotated, Any, Final, Literal, cast
 
 from fastapi import Depends, Path, Query
@@ -42,7 +41,7 @@ from mail.server.piecewise import json_object, piecewise
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState
 from mail.server.streams import once_there_is_room
-from mail.services.event_log import Room
+from mail.services.event_log import EventPages, Room
 
 __all__ = ["TokenIn", "authority", "router"]
 
@@ -121,19 +120,19 @@ class _Search:
 
     async def records(self) -> AsyncGenerator[str, None]:
         yield "["
-        begun = False
-        found = self._found()
-        async with aclosing(found):
+        before = ""
+        found, pages = self._found(), EventPages(self.room)
+        try:
             async for owner, row in found:
                 reader = self.state.tasks_of(Caller(owner.role, owner.id), self.room)
-                view = reader.summaries([row])
-                async with aclosing(view):
-                    async for task in view:
-                        if begun:
-                            yield ","
-                        begun = True
-                        for piece in json_pieces(_owned(owner, task)):
-                            yield piece
+                for task in await reader.summaries([row], pages):
+                    yield before
+                    before = ","
+                    for piece in json_pieces(_owned(owner, task)):
+                        yield piece
+        finally:
+            pages.leave()
+            await found.aclose()
         yield "]"
 
     async def cursor(self) -> AsyncGenerator[str, None]:

@@ -394,26 +394,29 @@ def _summary(task: MAILTask) -> dict[str, Any]:
     return task.to_record() | {"events": [], "next_after": 0 if task.event_count else None}
 
 
-async def _named(tasks: AsyncGenerator[MAILTask, None]) -> AsyncGenerator[tuple[str, Any], None]:
+async def _named(
+    tasks: AsyncGenerator[list[MAILTask], None],
+) -> AsyncGenerator[tuple[str, Any], None]:
     async with aclosing(tasks):
-        async for task in tasks:
-            yield task.task_id, _summary(task)
-            del task
+        async for some in tasks:
+            for task in some:
+                yield task.task_id, _summary(task)
 
 
-async def _paged(tasks: AsyncGenerator[MAILTask, None], size: int) -> AsyncGenerator[str, None]:
+async def _paged(
+    tasks: AsyncGenerator[list[MAILTask], None], size: int
+) -> AsyncGenerator[str, None]:
     """Yield a page of ``size`` tasks, of which ``tasks`` has one more if there is one."""
-    last: list[str] = []
+    found: list[str] = []
 
-    async def of_page() -> AsyncGenerator[MAILTask, None]:
-        async for task in tasks:
-            last.append(task.task_id)
-            if len(last) > size:
-                return
-            yield task
+    async def of_page() -> AsyncGenerator[list[MAILTask], None]:
+        async for some in tasks:
+            room = size - len(found)
+            found.extend(task.task_id for task in some)
+            yield some[:room]
 
     async def cursor() -> AsyncGenerator[str, None]:
-        yield json_line(last[size - 1] if len(last) > size else None)
+        yield json_line(found[size - 1] if len(found) > size else None)
 
     page = {"tasks": json_object(_named(of_page())), "next_cursor": cursor()}
     async with aclosing(tasks):
