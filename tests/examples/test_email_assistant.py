@@ -5,6 +5,7 @@ server counts what is sent.
 """
 
 import json
+import threading
 from collections.abc import AsyncIterator, Iterator
 from email import message_from_bytes, policy
 from pathlib import Path
@@ -190,6 +191,22 @@ async def test_1_the_loop_goes_on_until_done_and_then_the_email_is_read(world: W
     assert reply["References"] == "<before@example.org> <Report@example.org>"
     tools = [e.extra["tool_name"] for e in task.events if e.kind == "action_complete"]
     assert tools == ["triage_email", "send_email_tool", "Done"]
+
+
+async def test_the_mailbox_has_threads_of_its_own(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    read = world.mailbox.mark_as_read
+
+    def mark(_: LocalBackend, email_id: str) -> None:
+        seen.append(threading.current_thread().name)
+        read(email_id)
+
+    await world.handle()
+    monkeypatch.setattr(LocalBackend, "mark_as_read", mark)
+    await world.answer("accept")
+    assert seen and all(name.startswith("mail-email") for name in seen)
 
 
 async def test_1_an_email_is_sorted_first(world: World) -> None:

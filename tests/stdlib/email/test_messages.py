@@ -1,12 +1,16 @@
 """Emails are data: whatever their bytes are, they come in bounded and go out with safe headers."""
 
+import email.message as mime
 import random
 import time
 from email import message_from_bytes, policy
+from email.message import Message
+from typing import Any
 
 import pytest
 
 from mail.errors import ToolError
+from mail.stdlib.email import messages
 from mail.stdlib.email.messages import (
     Email,
     check_address,
@@ -16,6 +20,7 @@ from mail.stdlib.email.messages import (
     reply_to,
 )
 
+HTML = b"Content-Type: text/html\r\n\r\n"
 HEAD = b"From: Ben <ben@example.org>\r\nTo: ann@example.org\r\nSubject: Hi\r\n"
 
 
@@ -85,6 +90,10 @@ def test_the_thread_of_an_answer_is_that_of_its_email() -> None:
         b"Date: 99 99 99999 99:99:99 +99999999\n\nx",
         b"Content-Type: text/html\n\n" + b"<div>" * 100_000 + b"<!" * 50_000,
         b"References: " + b"<" * 100_000 + b"\n\nx",
+        HTML + b"<a " * 50_000,
+        HTML + b"<a b='" * 25_000,
+        HTML + b"<!--" * 40_000,
+        b"Content-Type: text/plain; charset=punycode\n\nabc-" + b"z9999" * 100_000,
         HEAD + b"Content-Type: multipart/mixed; boundary=b\n\n" + b"--b\n\nx\n" * 50_000,
         HEAD
         + b"".join(
@@ -118,6 +127,73 @@ def test_an_author_in_hundreds_of_brackets_is_read_like_others() -> None:
 def test_an_email_that_breaks_a_parser_is_an_email_still(broken: bytes) -> None:
     email = parse_email(HEAD + broken, "1")
     assert email.id == "1" and email.body
+
+
+def _in_parts(part: bytes, many: int) -> bytes:
+    return b"Content-Type: multipart/mixed; boundary=b\n\n" + b"--b\n%b\n" % part * many
+
+
+def test_of_100_000_parts_only_the_first_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Message] = []
+    begin = Message.__init__
+
+    def count(message: Message, *given: Any, **more: Any) -> None:
+        made.append(message)
+        begin(message, *given, **more)
+
+    monkeypatch.setattr(Message, "__init__", count)
+    assert parse_email(_in_parts(b"\nx", 100_000), "1").body.startswith("x")
+    assert len(made) <= 1_001
+    made.clear()
+    deep = (b"Content-Type: multipart/mixed; boundary=b%d\n\n--b%d\n" % (n, n) for n in range(300))
+    parse_email(b"".join(deep) + b"x\n" * 1_000, "1")
+    assert len(made) <= 21
+
+
+def test_of_a_header_with_100_000_parameters_the_beginning_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[int] = []
+    split = mime._parseparam
+
+    def measure(text: str) -> list[str]:
+        read.append(len(text))
+        return split(text)
+
+    monkeypatch.setattr(mime, "_parseparam", measure)
+    for name in (b"Content-Type: text/plain", b"Content-Disposition: inline"):
+        parse_email(HEAD + name + b"; a*0=b" * 20_000 + b"\r\n\r\nx", "1")
+    assert read and max(read) <= 4_000
+
+
+def test_all_texts_of_an_email_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    def measure(page: str) -> str:
+        read.append(len(page))
+        return page
+
+    monkeypatch.setattr(messages, "_text_of_html", measure)
+    parse_email(_in_parts(HTML + b"x" * 100_000, 30), "1")
+    assert max(read) <= 161_000
+
+
+@pytest.mark.parametrize(
+    ("page", "shown"),
+    [
+        (b"a <b c>d</b> e", "a d e"),
+        (b"3 < 4 <3 & 5 > 4", "3 < 4 <3 & 5 > 4"),
+        (b"<p title='a>b' x=\">\">one<BR/>two</p>&lt;p&gt;", "one\ntwo<p>"),
+        (b"<p don't>one<!-- two > --> three<!doctype x> four", "one three four"),
+        (b"<SCRIPT>if (a</b) '</p>'</script >one<style>p{}</style\n>two", "onetwo"),
+        (b"<title>no<b>ne</title>one</title></head>two<template>x", "onetwo"),
+        (b"one<script>two", "one"),
+        (b"one<a href='two", "one"),
+        (b"<scripts>one</scripts>&eacute;&#233;", "oneéé"),
+    ],
+)
+def test_the_text_of_a_page_is_what_a_browser_shows(page: bytes, shown: str) -> None:
+    assert parse_email(HEAD + HTML + page, "1").body == shown
 
 
 def test_any_bytes_are_an_email() -> None:

@@ -3,6 +3,8 @@
 import asyncio
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from email.message import EmailMessage
 from typing import Any, Final, TypeVar
 from zoneinfo import ZoneInfo
@@ -46,6 +48,9 @@ __all__ = [
 CLASSIFICATIONS: Final = ("respond", "notify", "ignore")
 
 _MOST_FETCHED: Final = 200
+_THREADS: Final = ThreadPoolExecutor(2, thread_name_prefix="mail-email")
+"""What strangers wrote, and servers that do not answer, keep no threads of others; none is begun
+before there is work."""
 _NEW: Final = ("", "new")
 _NOBODY: Final = (
     "nobody was asked: the operator must hold calls of '{}' for approval, as the packaged swarm "
@@ -72,9 +77,12 @@ def my_settings() -> EmailConfig:
 
 
 async def _with_mailbox(work: Callable[[Backend], T]) -> T:
-    """Do something that blocks with the mailbox, in a thread."""
-    config = my_settings()
-    return await asyncio.to_thread(lambda: work(open_backend(config)))
+    """Do something that blocks with the mailbox, in one of its threads."""
+    config, context = my_settings(), copy_context()
+    begun = asyncio.get_running_loop().run_in_executor(
+        _THREADS, context.run, lambda: work(open_backend(config))
+    )
+    return await begun
 
 
 async def task_text() -> str:

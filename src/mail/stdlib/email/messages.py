@@ -7,6 +7,7 @@ control characters, and never trusted to be well formed.
 import logging
 import re
 import unicodedata
+from codecs import lookup
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from email import message_from_bytes, policy
@@ -14,7 +15,7 @@ from email.header import decode_header, make_header
 from email.message import EmailMessage, Message
 from email.utils import formatdate, getaddresses, make_msgid, parseaddr, parsedate_to_datetime
 from hashlib import sha256
-from html.parser import HTMLParser
+from html import unescape
 from itertools import islice
 from typing import Any, Final, Literal
 
@@ -42,6 +43,7 @@ MAX_TEXT: Final = 100_000
 """Characters that an email may have which an agent sends."""
 
 _MOST_BODY: Final = 20_000
+_MOST_DECODED: Final = 8 * _MOST_BODY
 _MOST_SUBJECT: Final = 300
 _MOST_HEADER: Final = 4_000
 _MOST_PARTS: Final = 100
@@ -56,6 +58,8 @@ _LABEL: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _ADDRESS: Final = re.compile(rf"(?=.{{3,254}}\Z)(?=.{{1,64}}@){_LOCAL}@{_LABEL}(?:\.{_LABEL})*")
 _WRITTEN: Final = policy.SMTP.clone(max_line_length=998, cte_type="7bit")
 """Long Message-IDs stay whole, and any server takes the result."""
+_NO_CHARSETS: Final = frozenset(("idna", "punycode", "raw-unicode-escape", "unicode-escape"))
+"""Codecs that no email has; Python takes a text's length squared for some, and warns of others."""
 _REORDERING: Final = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 _CUT_OFF: Final = (
@@ -132,42 +136,82 @@ def _shown(sign: str) -> bool:
     return sign not in _REORDERING and unicodedata.category(sign) not in ("Cc", "Cs")
 
 
-class _Text(HTMLParser):
-    """Collects the text of an HTML page; what scripts and styles hold is none."""
-
-    _blocks: Final = frozenset(("p", "div", "br", "li", "tr", "h1", "h2", "h3", "blockquote"))
-    _hidden: Final = frozenset(("script", "style", "head", "title", "template"))
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.pieces: list[str] = []
-        self._skipped = 0
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Begin a line, or what is not shown."""
-        self._skipped += tag in self._hidden
-        if tag in self._blocks:
-            self.pieces.append("\n")
-
-    def handle_endtag(self, tag: str) -> None:
-        """End what is not shown."""
-        self._skipped = max(0, self._skipped - (tag in self._hidden))
-
-    def handle_data(self, data: str) -> None:
-        """Take text."""
-        if not self._skipped:
-            self.pieces.append(data)
+_BLOCKS: Final = frozenset(("p", "div", "br", "li", "tr", "h1", "h2", "h3", "blockquote"))
+_HIDDEN: Final = frozenset(("head", "title", "template"))
+_RAW: Final = {
+    name: re.compile(rf"(?is).*?(?:</{name}\b[^>]*+(?:>|\Z)|\Z)") for name in ("script", "style")
+}
+"""All until the end of an element that holds no text."""
+_TAG: Final = re.compile(
+    r"""(?is)<(?:!--.*?(?:-->|\Z)
+    |(/?)([a-z][^\s/>]*+)(?:[^>=]++|=\s*+(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z))?+)*+(?:>|\Z)
+    |[!?/][^>]*+(?:>|\Z))""",
+    re.VERBOSE,
+)
+"""A tag or a comment. Without its end it is the rest of the page, so no sign is looked at twice."""
+_LONG_NUMBER: Final = re.compile(r"&#[0-9]{8,}+")
 
 
 def _text_of_html(page: str) -> str:
-    reader = _Text()
-    reader.feed(page)
-    reader.close()
-    lines = (" ".join(line.split()) for line in "".join(reader.pieces).splitlines())
+    lines = (" ".join(line.split()) for line in "".join(_pieces(page)).splitlines())
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
 
 
+def _pieces(page: str) -> Iterator[str]:
+    """Yield the texts of a page that are shown, and the line breaks between them.
+
+    It takes time in proportion to the page's length; `html.parser` takes that of its square.
+    """
+    at = hidden = 0
+    while tag := _TAG.search(page, at):
+        if not hidden:
+            yield _unescaped(page[at : tag.start()])
+        at, name = tag.end(), (tag[2] or "").lower()
+        if tag[1]:
+            hidden = max(0, hidden - (name in _HIDDEN))
+        elif name in _RAW:
+            found = _RAW[name].match(page, at)
+            at = found.end() if found else len(page)
+        else:
+            hidden += name in _HIDDEN
+            if name in _BLOCKS:
+                yield "\n"
+    if not hidden:
+        yield _unescaped(page[at:])
+
+
+def _unescaped(text: str) -> str:
+    return unescape(_LONG_NUMBER.sub("&#0", text))  # Python refuses to read such numbers
+
+
 # --- reading ----------------------------------------------------------------------------------
+
+
+class _Bounded(policy.Compat32):
+    """Reads the beginning of each header; Python takes its length's square for the parameters."""
+
+    def header_source_parse(self, sourcelines: list[str]) -> tuple[str, str]:
+        """See `email.policy`."""
+        name, value = super().header_source_parse(sourcelines)
+        return name, value[:_MOST_HEADER]
+
+
+_BOUNDED: Final = _Bounded()
+_LIMITS: Final = (
+    (re.compile(rb"\r\n?|\n"), 100_000),
+    (re.compile(rb"[\r\n]--"), 1_000),
+    (re.compile(rb"(?i)(?:\A|[\r\n])content-type:[\x00-\x20]*+(?:multipart|message)/"), 20),
+)
+"""How many lines, beginnings of parts and levels of an email are read."""
+
+
+def _beginning(raw: bytes) -> bytes:
+    """Return so much of an email as the parser reads in a moment: it compares lines and levels."""
+    for mark, most in _LIMITS:
+        beyond = next(islice(mark.finditer(raw), most, None), None)
+        if beyond is not None:
+            raw = raw[: beyond.start()]
+    return raw
 
 
 def parse_email(raw: bytes, email_id: str, thread_id: str = "") -> Email:
@@ -188,11 +232,11 @@ def parse_email(raw: bytes, email_id: str, thread_id: str = "") -> Email:
 
 def _parse(raw: bytes, email_id: str, thread_id: str) -> Email:
     try:
-        message = message_from_bytes(raw, policy=policy.compat32)
+        message = message_from_bytes(_beginning(raw), policy=_BOUNDED)
         body, attachments = _read_parts(message)
     except RecursionError:
         head = raw[:65536].partition(b"\r\n\r\n" if b"\r\n\r\n" in raw[:65536] else b"\n\n")[0]
-        message = message_from_bytes(_without_structure(head), policy=policy.compat32)
+        message = message_from_bytes(_without_structure(head), policy=_BOUNDED)
         body, attachments = _TOO_DEEP, ()
     body = plain_text(body[: 2 * _MOST_BODY]).strip()
     name, address = _person(message, "From")
@@ -261,30 +305,32 @@ def _date(header: str) -> str:
 
 def _read_parts(message: Message) -> tuple[str, tuple[str, ...]]:
     """Return (the text, the names of the attachments) of an email."""
-    plain: list[str] = []
-    pages: list[str] = []
+    texts: dict[str, list[str]] = {"text/plain": [], "text/html": []}
     names: list[str] = []
+    left = _MOST_DECODED
     for part in islice(message.walk(), _MOST_PARTS):
         if part.is_multipart():
             continue
         kind, name = part.get_content_type(), part.get_filename()
         if name is not None or part.get_content_disposition() == "attachment":
             names.append(one_line(str(name or "unnamed"), 100))
-        elif kind == "text/plain":
-            plain.append(_decoded(part))
-        elif kind == "text/html":
-            pages.append(_decoded(part))
-    text = "\n".join(plain).strip() or _text_of_html("\n".join(pages))
-    return text, tuple(names[:_MOST_NAMES])
+        elif kind in texts and left > 0:
+            texts[kind].append(_decoded(part, left))
+            left -= len(texts[kind][-1])
+    plain, pages = ("\n".join(found) for found in texts.values())
+    return plain.strip() or _text_of_html(pages), tuple(names[:_MOST_NAMES])
 
 
-def _decoded(part: Message) -> str:
+def _decoded(part: Message, most: int) -> str:
     payload = part.get_payload(decode=True)
     if not isinstance(payload, bytes):
         return ""
-    payload = payload[: 8 * _MOST_BODY]
+    payload = payload[:most]
+    charset = str(part.get_content_charset("utf-8"))
     try:
-        return payload.decode(str(part.get_content_charset("utf-8")), "replace")
+        if lookup(charset).name in _NO_CHARSETS:
+            charset = "utf-8"
+        return payload.decode(charset, "replace")
     except (LookupError, UnicodeError):
         return payload.decode("utf-8", "replace")
 
