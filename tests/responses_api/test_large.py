@@ -10,6 +10,7 @@ import pytest
 from openai import AsyncOpenAI, BadRequestError
 
 from mail.auth.callers import Caller
+from mail.core.pieces import PIECE
 from mail.core.tasks import TaskState
 from mail.core.usage import Usage
 from mail.db.base import MemoryRow, Owner
@@ -17,8 +18,9 @@ from mail.db.memory import MemoryStore
 from mail.responses_api import records
 from mail.responses_api.output import ResponseEnding, ended_response, new_response
 from mail.server.app import create_app
-from tests.responses_api.support import DEBUG, Office
-from tests.server.kit import bearer, serving
+from mail.services.event_log import Room
+from tests.responses_api.support import Office
+from tests.server.kit import bearer, config, serving
 
 ALICE = Owner("test-swarm", "user", "alice")
 NOW = "2026-01-01T00:00:00+00:00"
@@ -43,7 +45,7 @@ async def test_requests_for_responses_wait_until_unread_ones_are_read(
 ) -> None:
     await seed(store, "resp_large", 20_000_000)
     small = await seed(store, "resp_small", 10, TaskState.CANCELLED)
-    app = create_app(DEBUG, template=office.template, store=store)
+    app = create_app(config(max_requests=1), template=office.template, store=store)
     async with serving(app) as client:
         room = app.state.mail.quotas.room(Caller("user", "alice"))
         client.headers = httpx.Headers(bearer("alice"))
@@ -53,13 +55,14 @@ async def test_requests_for_responses_wait_until_unread_ones_are_read(
             stalled.sendall(f"{line}{headers}\r\n".encode())
             await asyncio.to_thread(stalled.recv, 100)
             assert room.taken > 20_000_000
-            waiting = [
-                asyncio.ensure_future(client.get("/v1/responses/resp_small")),
-                asyncio.ensure_future(client.post("/v1/responses/resp_small/cancel")),
-            ]
-            async with asyncio.timeout(10):
-                while len(room._waiting) < len(waiting):
-                    await asyncio.sleep(0.01)
+            waiting = []
+            path = "/v1/responses/resp_small"
+            for asked in (client.get(path), client.post(f"{path}/cancel")):
+                waiting.append(asyncio.ensure_future(asked))
+                async with asyncio.timeout(10):
+                    while len(room._waiting) < len(waiting):
+                        await asyncio.sleep(0.01)
+            assert (await client.get("/whoami", headers=bearer("bob"))).status_code == 200
         for answer in await asyncio.gather(*waiting):
             assert answer.json() == small
         assert room.taken == 0
@@ -85,15 +88,34 @@ async def test_responses_of_one_caller_are_read_one_after_the_other(
 
     monkeypatch.setattr(store, "get_memory", slowly)
     path = f"/v1/responses/{done.id}"
-    asked = {"model": "m", "input": [], "previous_response_id": done.id}
+    result = {"type": "function_call_output", "call_id": "of-nobody", "output": ""}
+    asked = {"model": "m", "input": [result], "previous_response_id": done.id}
     headers = bearer("alice")
     answers = await asyncio.gather(
         *(http.get(path, headers=headers) for _ in range(4)),
         *(http.post(f"{path}/cancel", headers=headers) for _ in range(4)),
         *(http.post("/v1/responses", json=asked, headers=headers) for _ in range(4)),
+        *(http.delete("/v1/responses/none", headers=headers) for _ in range(4)),
     )
-    assert [answer.status_code for answer in answers] == [200] * 4 + [400] * 8
+    assert [answer.status_code for answer in answers] == [200] * 4 + [400] * 8 + [404] * 4
     assert most == 1
+
+
+async def test_pieces_of_a_large_response_are_made_in_the_callers_turn(
+    openai: AsyncOpenAI, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await openai.responses.create(model="m", input="x" * 10 * PIECE)
+    turns = 0
+    turn = Room.turn
+
+    async def counted(room: Room) -> None:
+        nonlocal turns
+        turns += 1
+        await turn(room)
+
+    monkeypatch.setattr(Room, "turn", counted)
+    await http.get(f"/v1/responses/{made.id}", headers=bearer("alice"))
+    assert turns >= 10
 
 
 async def test_what_a_stored_response_says_is_not_decoded(
