@@ -4,7 +4,9 @@ import json
 from typing import Any
 
 import pytest
+from pydantic_core import to_json
 
+from mail.core import pieces
 from mail.core.events import TaskEvent
 from mail.core.pieces import PIECE, Listed, Spelled, joined, json_line, json_pieces
 
@@ -26,13 +28,16 @@ LONG = 'a"\\\n\u2028\ud800é漢' * PIECE
         [[], {}, "", None] * PIECE,
         [10**4000] * 100,
         {"k" * PIECE: {"k": ["a" * 9, -1.5, 1e-05, "\x7f"]}},
+        {f"k{n}": n for n in range(PIECE)},
+        [{f"k{n}": [n, {"é": LONG[: n % 40]}]} for n in range(PIECE // 4)],
+        {"a": 1, "b": LONG, "c": [2, LONG, 3, 4], "d": {}, "e": LONG},
     ],
 )
 def test_pieces_are_the_line_of_the_value(value: Any) -> None:
-    pieces = list(json_pieces(value))
-    assert "".join(pieces) == json_line(value)
-    assert json.loads("".join(pieces)) == value
-    assert max(map(len, pieces)) <= 7 * PIECE
+    made = list(json_pieces(value))
+    assert "".join(made) == json_line(value)
+    assert json.loads("".join(made)) == value
+    assert max(map(len, made)) <= 7 * PIECE
 
 
 def test_what_is_short_is_the_line_of_the_value_whatever_character_or_number_it_has() -> None:
@@ -52,12 +57,26 @@ def test_texts_and_lists_are_made_when_they_are_needed() -> None:
             made.append(number)
             yield str(number) * PIECE
 
-    pieces = json_pieces({"text": Spelled(parts()), "list": Listed(iter(["1", "2"]))})
-    first = next(pieces)
+    told = json_pieces({"text": Spelled(parts()), "list": Listed(iter(["1", "2"]))})
+    first = next(told)
     assert made == [0]
-    whole = json.loads(first + "".join(pieces))
+    whole = json.loads(first + "".join(told))
     assert whole == {"text": "".join(str(n) * PIECE for n in range(10)), "list": [1, 2]}
     assert made == list(range(10))
+
+
+def test_many_small_values_are_encoded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[object] = []
+
+    def noted(value: object) -> bytes:
+        encoded.append(value)
+        return to_json(value)
+
+    monkeypatch.setattr(pieces, "to_json", noted)
+    values = {f"name {number}": {} for number in range(20_000)}
+    text = "".join(json_pieces({"tools": [{"parameters": values}]}))
+    assert text == json_line({"tools": [{"parameters": values}]})
+    assert len(encoded) < 4 * len(text) / PIECE
 
 
 def test_small_texts_are_joined() -> None:

@@ -2,9 +2,9 @@
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pydantic_core import to_json
 
@@ -30,6 +30,8 @@ _LARGE: Final = 1e15
 """Between these, numbers are written without an exponent."""
 _DELETE: Final = r"\u007f"
 """How only one of two encoders writes this character."""
+
+T = TypeVar("T")
 
 _COMPACT: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _BARE: Final = re.compile("[\x85\u2028\u2029\ud800-\udfff]")
@@ -160,7 +162,7 @@ def _cut(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         value = Spelled((value,))
     if isinstance(value, list | tuple):
-        value = Listed(map(json_pieces, value))
+        value = Listed(map(_items, _groups(value, _left_of_item)))
     if isinstance(value, Spelled):
         yield '"'
         for part in value.parts:
@@ -175,12 +177,53 @@ def _cut(value: Any) -> Iterator[str]:
         yield "]"
     elif isinstance(value, Mapping):
         yield "{"
-        for number, (key, item) in enumerate(value.items()):
-            yield f"{',' if number else ''}{json_line(key)}:"
-            yield from json_pieces(item)
+        for number, fields in enumerate(_groups(value.items(), _left_of_field)):
+            yield "," if number else ""
+            yield from _fields(fields)
         yield "}"
     else:
         yield json_line(value)
+
+
+def _items(items: list[Any]) -> Iterable[str]:
+    return json_pieces(items[0]) if len(items) == 1 else (_plain(items)[1:-1],)
+
+
+def _fields(fields: list[tuple[str, Any]]) -> Iterator[str]:
+    if len(fields) == 1:
+        [(key, item)] = fields
+        yield f"{json_line(key)}:"
+        yield from json_pieces(item)
+    else:
+        yield _plain(dict(fields))[1:-1]
+
+
+def _groups(items: Iterable[T], left: Callable[[T, int], int]) -> Iterator[list[T]]:
+    """Yield items together that are encoded at once, which takes far less time; a large one alone.
+
+    Args:
+        items: Those of a list or an object.
+        left: See `_left`.
+    """
+    group: list[T] = []
+    room = PIECE
+    for item in items:
+        room = left(item, room)
+        if room < 0 and group:
+            yield group
+            group, room = [], left(item, PIECE)
+        group.append(item)
+    if group:
+        yield group
+
+
+def _left_of_item(item: Any, room: int) -> int:
+    return _left(item, room - _ITEM)
+
+
+def _left_of_field(field: tuple[str, Any], room: int) -> int:
+    key, item = field
+    return _left(item, room - len(key) - _ITEM)
 
 
 def _spelled(text: str) -> str:
