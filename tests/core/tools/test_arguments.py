@@ -151,3 +151,16 @@ def test_a_schema_may_say_which_draft_it_follows() -> None:
     old["properties"] = {"day": {"type": "integer", "minimum": 3, "exclusiveMinimum": True}}
     assert checked({"day": 4}, old) == {"day": 4}
     assert problem_with({"day": 3}, old).startswith("invalid arguments for 'tide': day: 3 ")
+
+
+def test_of_thousands_of_wrong_values_a_few_are_looked_at() -> None:
+    told: list[object] = []
+
+    class Odd:
+        def __repr__(self) -> str:
+            told.append(self)
+            return "odd"
+
+    with pytest.raises(ToolError) as caught:
+        check_action_arguments("tide", {"harbour": "x", "tags": [Odd()] * 1000}, TIDE)
+    assert str(caught.value).count("is not of type") == len(told) == 3

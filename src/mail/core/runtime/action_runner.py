@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
@@ -44,6 +45,7 @@ _UNKNOWN = (
     "run it again"
 )
 _OPEN = (TaskState.RUNNING, TaskState.PAUSED)
+_SHOWN_PROBLEMS = 3
 _SEE_RESULT = "The action failed. The result of its call says why."
 
 
@@ -250,7 +252,8 @@ def check_action_arguments(name: str, arguments: dict[str, Any], schema: dict[st
 
     try:
         _drop_nulls(arguments, schema)
-        problems = sorted(_validator(json.dumps(schema)).iter_errors(arguments), key=str)
+        found = _validator(json.dumps(schema)).iter_errors(arguments)
+        problems = list(islice(found, _SHOWN_PROBLEMS))  # there may be one for each value
     except Unresolvable as error:
         raise ToolError(
             f"'{name}' cannot be called: its schema refers to '{error.ref}', which is not part of "
@@ -259,7 +262,7 @@ def check_action_arguments(name: str, arguments: dict[str, Any], schema: dict[st
     if problems:
         text = "; ".join(
             f"{'.'.join(map(str, problem.absolute_path)) or 'arguments'}: {problem.message[:200]}"
-            for problem in problems[:3]
+            for problem in problems
         )
         raise ToolError(f"invalid arguments for '{name}': {text}")
 
