@@ -1,12 +1,14 @@
 """The rules of the mail desk, one by one, on a store in memory."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from mail.db.desk import DeskPost, ReceiptRow
+from mail.db.desk import DeskPost, FoundLetters, ReceiptRow
+from mail.db.desk_search import LetterQuery
 from mail.db.memory import MemoryStore
 from mail.errors import (
     Forbidden,
@@ -460,6 +462,52 @@ async def test_a_bell_without_mail_wakes_nobody(desk: MailDesk) -> None:
     assert not waiting.done()
     await send(desk, "editor", "reviewer")
     assert await asyncio.wait_for(waiting, 20) == 1
+
+
+class Searches(MemoryStore):
+    """Notes the searches that are in progress, and how many there were; finds nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+        self.looks = 0
+
+    async def search_letters(
+        self, swarm: str, name: str, query: LetterQuery, **which: Any
+    ) -> FoundLetters:
+        self.looks += 1
+        self.now[name] += 1
+        self.now["all"] += 1
+        self.most |= self.now
+        for _ in range(5):
+            await asyncio.sleep(0)
+        self.now.subtract((name, "all"))
+        return FoundLetters([], 7)
+
+
+async def test_a_mailbox_searches_one_look_at_a_time_and_looks_five_times(
+    clock: FakeClock,
+) -> None:
+    store = Searches()
+    desk = MailDesk(store, "office", dict.fromkeys(NAMES, ""), clock, max_bytes=1000)
+    pages = await asyncio.gather(
+        *(desk.search_messages(name, "x*") for name in ("editor", "tester") for _ in range(8))
+    )
+    assert all(page == ([], 7) for page in pages)
+    assert store.looks == 16 * 5
+    assert store.most == {"editor": 1, "tester": 1, "all": 2}
+
+
+async def test_a_query_has_at_most_eight_phrases_and_beginnings(desk: MailDesk) -> None:
+    await send(desk, "editor", "reviewer", "abc def")
+    eight = " ".join(f"-b{number}*" for number in range(7)) + ' "abc def"'
+    assert len((await desk.search_messages("reviewer", eight)).letters) == 1
+    words = " ".join(f"-b{number}" for number in range(22))
+    assert len((await desk.search_messages("reviewer", f"{eight} {words}")).letters) == 1
+    for more in ("x*", "-x*", "x.y"):
+        work = desk.search_messages("reviewer", f"{eight} {more}")
+        await refused(work, ProtocolError, "q: must have", "8 of them phrases or beginnings")
 
 
 # --- threads ----------------------------------------------------------------------------------

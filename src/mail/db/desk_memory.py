@@ -29,8 +29,8 @@ from mail.errors import DeskConflict
 
 __all__ = ["MemoryDesk"]
 
-_AT_ONCE: Final = 1000
-"""How many letters a search looks at before others get their turn."""
+_AT_ONCE: Final = 262_144
+"""How many characters a search looks at before others get their turn."""
 
 
 @dataclass(slots=True)
@@ -313,8 +313,11 @@ class MemoryDesk:
         if not query.terms:
             return FoundLetters(found, None)
         letters = self._desk(swarm).readable(name, thread_id, before)
-        for number, letter in enumerate(letters):
-            if number % _AT_ONCE == _AT_ONCE - 1:
+        looked_at = 0
+        for letter in letters:
+            looked_at += len(letter.line)
+            if looked_at > _AT_ONCE:
+                looked_at = 0
                 await asyncio.sleep(0)
             if query.fits(letter.line):
                 row = letter.row

@@ -15,7 +15,10 @@ from hashlib import sha256
 from typing import Final, Protocol
 
 __all__ = [
+    "LONGEST_LINE",
     "LOOKED_AT",
+    "LOOKED_BYTES",
+    "MAX_PARTS",
     "MAX_TERMS",
     "MAX_THREADS",
     "SEARCHED_CHARACTERS",
@@ -31,13 +34,17 @@ SEARCHED_CHARACTERS: Final = 65_536
 """How much of a letter's text is searched, from its beginning."""
 MAX_TERMS: Final = 32
 """How many words and phrases a query has at most; the rest is refused."""
+MAX_PARTS: Final = 8
+"""How many of them are phrases and beginnings of words, which no index has."""
 MAX_THREADS: Final = 1000
 """In how many of its threads a mailbox searches at once: those that it has joined last."""
 LOOKED_AT: Final = 1000
 """How many candidates a search looks at for phrases and the like before it returns."""
+LOOKED_BYTES: Final = 4 * 1024 * 1024
+"""How much they come to at most, with `LONGEST_LINE` for the longest."""
+LONGEST_LINE: Final = 4 * SEARCHED_CHARACTERS
 
 _LONGEST_WORD: Final = 64
-_LONGEST_LINE: Final = 4 * SEARCHED_CHARACTERS
 _MARK: Final = "·"
 """Begins the mark of a mailbox or of a thread; no word has it."""
 
@@ -82,7 +89,7 @@ def words_of(text: str) -> list[str]:
     if text.isascii():
         text = text.lower()
     else:
-        text = unicodedata.normalize("NFKD", _few_marks(text))[:_LONGEST_LINE]
+        text = unicodedata.normalize("NFKD", _few_marks(text))[:LONGEST_LINE]
         text = unicodedata.normalize("NFC", _ACCENTS.sub("", text).casefold())
     return [word[:_LONGEST_WORD] for word in _WORD.findall(text)]
 
@@ -117,7 +124,7 @@ def letter_line(swarm: str, letter: Addressed) -> str:
     else:
         names = dict.fromkeys((letter.sender, *letter.recipients))
         marks = [mailbox_mark(swarm, name) for name in names if name]
-    words = " ".join((*words_of(letter.subject), *words_of(letter.body)))[:_LONGEST_LINE]
+    words = " ".join((*words_of(letter.subject), *words_of(letter.body)))[:LONGEST_LINE]
     return " ".join(filter(None, (*marks, words)))
 
 
@@ -165,6 +172,11 @@ class LetterQuery:
     def terms(self) -> int:
         """How much it asks for."""
         return sum(map(len, (self.wanted, self.unwanted, self.present, self.absent)))
+
+    @property
+    def parts(self) -> int:
+        """How much of it is looked up in the lines themselves."""
+        return len(self.present) + len(self.absent)
 
     def fits(self, line: str) -> bool:
         """Tell whether a line has what is wanted, and nothing that is not."""

@@ -27,7 +27,9 @@ from mail.db.desk import (
     ThreadRow,
 )
 from mail.db.desk_search import (
+    LONGEST_LINE,
     LOOKED_AT,
+    LOOKED_BYTES,
     MAX_THREADS,
     SEARCHED_CHARACTERS,
     LetterQuery,
@@ -395,14 +397,16 @@ class DeskStatements(Dialect):
         if not query.terms:
             return FoundLetters([], None)
         marks = await self._marks(swarm, name, thread_id)
-        looked_at = LOOKED_AT if query.present or query.absent else limit + 1
+        looked_at = LOOKED_AT if query.parts else limit + 1
         place = MANY if before is None else before
-        looked: list[tuple[int, bool]] = []
+        looked: list[tuple[int, bool | None]] = []
         for at in range(0, len(marks), PARAMETERS):
             found = await self._look(marks[at : at + PARAMETERS], query, place, looked_at)
-            looked = sorted((*looked, *found), reverse=True)[:looked_at]
+            looked = _looked_at(sorted((*looked, *found), reverse=True)[:looked_at])
+        more = len(looked) == looked_at or any(fits is None for _, fits in looked)
+        looked = [each for each in looked if each[1] is not None]
         fitting = [seq for seq, fits in looked if fits]
-        more = len(looked) == looked_at or len(fitting) > limit
+        more = more or len(fitting) > limit
         seqs = fitting[:limit]
         if not seqs:
             return FoundLetters([], looked[-1][0] if more else None)
@@ -426,24 +430,23 @@ class DeskStatements(Dialect):
 
     async def _look(
         self, marks: Sequence[str], query: LetterQuery, before: int, limit: int
-    ) -> list[tuple[int, bool]]:
-        """Return candidates, newest first, each with whether it fits."""
+    ) -> list[tuple[int, bool | None]]:
+        """Return candidates, newest first, each with whether it fits; None if nobody looked."""
         which = self._MATCHING
         values: list[object] = [which.query(marks, query.wanted, query.unwanted), before, limit]
-        conditions = ["1 = 1"]
+        text = f"""
+            SELECT rowid AS letter FROM desk_words
+            WHERE {which.condition.format("$1")} AND {which.place} < $2
+            ORDER BY {which.place} DESC LIMIT $3"""
+        if not query.parts:
+            return [(int(letter), True) for (letter,) in await self._fetch(_tuples, text, *values)]
+        conditions = []
         for part, there in (*((p, ">") for p in query.present), *((p, "=") for p in query.absent)):
             values.append(part)
-            conditions.append(
-                f"{which.find}(' ' || words || ' ', CAST(${len(values)} AS TEXT)) {there} 0"
-            )
-        text = f"""
-            WITH looked AS (
-                SELECT rowid AS letter, words FROM desk_words
-                WHERE {which.condition.format("$1")} AND {which.place} < $2
-                ORDER BY {which.place} DESC LIMIT $3)
-            SELECT letter, {" AND ".join(conditions)} FROM looked ORDER BY letter DESC"""
+            conditions.append(f"{which.find}(line, CAST(${len(values)} AS TEXT)) {there} 0")
+        text = _LOOK.format(candidates=text, conditions=" AND ".join(conditions))
         rows = await self._fetch(_tuples, text, *values)
-        return [(int(letter), bool(fits)) for letter, fits in rows]
+        return [(int(letter), None if fits is None else bool(fits)) for letter, fits in rows]
 
     async def index_letters(self, limit: int) -> int:
         text = """
@@ -632,6 +635,22 @@ class DeskStatements(Dialect):
         return len(await self._change(text, before, limit))
 
 
+_LOOK: Final = f"""
+WITH looked AS ({{candidates}}),
+sized AS (
+    SELECT letter, (
+        SELECT CASE WHEN size < {LONGEST_LINE} THEN size ELSE {LONGEST_LINE} END
+        FROM desk_letters WHERE seq = letter) AS size
+    FROM looked),
+totals AS (
+    SELECT letter, sum(size) OVER (ORDER BY letter DESC ROWS UNBOUNDED PRECEDING) AS total
+    FROM sized)
+SELECT letter, CASE WHEN total <= {LOOKED_BYTES} THEN (
+    SELECT {{conditions}}
+    FROM (SELECT ' ' || words || ' ' AS line FROM desk_words WHERE rowid = letter LIMIT 1) AS w) END
+FROM totals ORDER BY letter DESC"""
+"""Which candidates fit; the lines of those beyond `LOOKED_BYTES` are not read."""
+
 _OF_BOX: Final = f"""
 SELECT letter, name, {_RECEIPT} FROM desk_receipts AS r
 WHERE swarm_name = $1 AND name = $2 AND {_VISIBLE}"""
@@ -690,6 +709,12 @@ def _entries(rows: Iterable[Row]) -> list[tuple[LetterRow, ReceiptRow]]:
         letter = _as_letter(row[:15])
         found.append((letter, ReceiptRow(letter.letter_id, *row[15:])))
     return found
+
+
+def _looked_at(found: list[tuple[int, bool | None]]) -> list[tuple[int, bool | None]]:
+    """Return candidates down to the first that nobody looked at."""
+    end = next((at for at, (_, fits) in enumerate(found) if fits is None), len(found))
+    return found[: end + 1]
 
 
 def _in_order(letter: LetterRow, receipts: dict[str, ReceiptRow]) -> list[ReceiptRow]:

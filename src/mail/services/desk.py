@@ -38,7 +38,7 @@ from mail.db.desk import (
     ReceiptRow,
     ThreadRow,
 )
-from mail.db.desk_search import MAX_TERMS, LetterQuery, snippet
+from mail.db.desk_search import MAX_PARTS, MAX_TERMS, LetterQuery, snippet
 from mail.db.rows import letter_size, thread_size
 from mail.errors import (
     DeskConflict,
@@ -91,7 +91,7 @@ PAGE_BYTES: Final = 1024 * 1024
 _LETTERS_BEFORE: Final = 100
 _BYTES_BEFORE: Final = 128 * 1024
 """How much of a thread is looked at for what agents in it have missed."""
-_LOOKS: Final = 20
+_LOOKS: Final = 5
 """How often a search that has found nothing yet goes on."""
 _REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,255}")
 _NO_LINE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -640,24 +640,26 @@ class MailDesk:
         if not 1 <= limit <= MAX_PAGE:
             raise _wrong("limit", f"must be 1 to {MAX_PAGE}")
         query = LetterQuery.parse(text[:MAX_QUERY])
-        if len(text) > MAX_QUERY or query.terms > MAX_TERMS:
+        if len(text) > MAX_QUERY or query.terms > MAX_TERMS or query.parts > MAX_PARTS:
             allowed = f"at most {MAX_QUERY} characters and {MAX_TERMS} words"
-            raise _wrong("q", f"must have {allowed}")
+            some = f"{MAX_PARTS} of them phrases or beginnings"
+            raise _wrong("q", f"must have {allowed}, {some} (docs/mail-desk.md#search)")
         if thread_id is not None:
             await self._thread_of(name, thread_id)
         looks = 0
         found: list[tuple[LetterRow, ReceiptRow]] = []
         while not found and (before is not None or not looks) and looks < _LOOKS:
             looks += 1
-            found, before = await self.store.search_letters(
-                self.swarm,
-                name,
-                query,
-                thread_id=thread_id or "",
-                before=before,
-                limit=limit,
-                max_bytes=PAGE_BYTES,
-            )
+            async with self._held("search", name):  # a mailbox takes one connection of the store
+                found, before = await self.store.search_letters(
+                    self.swarm,
+                    name,
+                    query,
+                    thread_id=thread_id or "",
+                    before=before,
+                    limit=limit,
+                    max_bytes=PAGE_BYTES,
+                )
         letters = []
         for letter, receipt in found:
             read = not _is_unread(name, letter, receipt)

@@ -10,11 +10,12 @@ from typing import Any, Final, Literal
 import asyncpg
 import pytest
 
-from mail.db import desk_search
+from mail.db import desk_search, desk_statements
 from mail.db.base import Store
 from mail.db.desk import DeskPost, FoundLetters, LetterRow, MemberRow, ThreadRow
 from mail.db.desk_search import (
     LOOKED_AT,
+    LOOKED_BYTES,
     SEARCHED_CHARACTERS,
     LetterQuery,
     mailbox_mark,
@@ -64,6 +65,14 @@ async def discuss(store: Store, thread_id: str, *names: str) -> None:
             joined=tuple(MemberRow(thread_id, name, NOW, names[0]) for name in names),
         )
     )
+
+
+T1: Final = {"thread_id": "t1", "kind": "thread"}
+
+
+async def place(store: Store, letter_id: str) -> int:
+    ((row, _),) = await store.letters_by_id(SWARM, [letter_id])
+    return row.seq
 
 
 class Normalising:
@@ -353,6 +362,37 @@ class TestPages:
         assert page.letters == []
         assert page.before is not None
         assert await found(durable, '"the plan"', before=page.before) == ["first"]
+
+    async def test_a_look_at_lines_is_bounded_in_bytes(self, durable: Store) -> None:
+        await discuss(durable, "t1", "ann", "bob")
+        size = 64_000
+        fit = LOOKED_BYTES // (size + 300)
+        many = [letter(f"l{n}", "the x plan " * (size // 11)) for n in range(fit + 4)]
+        await store_letters(durable, letter("first", "the plan"), *many)
+        await store_letters(durable, letter("post", "the plan", thread_id="t1"))
+        assert await found(durable, '"the plan"') == ["post"]
+        page = await search(durable, '"the plan"', before=await place(durable, "post"))
+        assert page.letters == []
+        oldest_seen = await place(durable, "l4")
+        assert page.before is not None
+        assert abs(page.before - oldest_seen) <= 2
+        assert await found(durable, '"the plan"', before=page.before) == ["first"]
+        assert await found(durable, "the plan -x") == ["post", "first"]
+
+    async def test_what_one_list_of_threads_has_beyond_a_bound_stays_for_the_next_page(
+        self, durable: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(desk_statements, "PARAMETERS", 1)
+        await discuss(durable, "t1", "ann", "bob")
+        letters = [letter(f"l{n:02}", "the plan", **(T1 if n % 3 else {})) for n in range(40)]
+        fit = LOOKED_BYTES // 65_000
+        long = [letter(f"x{n:02}", "the x plan " * 5_900) for n in range(fit + 9)]
+        mixed = [*letters[:20], *long, *letters[20:]]
+        await store_letters(durable, *mixed)
+        everything = await self.pages(durable, '"the plan"', limit=7)
+        expected = [each.letter_id for each in reversed(letters)]
+        assert [name for page in everything for name in page] == expected
+        assert [] in everything or len(everything) > len(letters) / 7
 
     async def test_only_the_beginning_of_a_long_letter_is_searched(self, store: Store) -> None:
         long = "start " + "ab " * 40_000 + "finish"
