@@ -1,6 +1,7 @@
 """Messages as XML: whatever is in a field, the structure is ours and the text comes back."""
 
 import re
+import unicodedata
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -154,6 +155,23 @@ def test_what_looks_like_two_colons_is_marked_wherever_it_stands(colon: str) -> 
         assert subject_as_sent(marked, "user") == subject
         assert shown_subject(f"{before}{colon} x", "user") == f"{before}{colon} x"
     assert shown_subject("\N{PROPORTION}x", "user") == "\\\N{PROPORTION}x"
+
+
+def test_all_that_unicode_has_for_a_colon_or_for_nothing_is_known() -> None:
+    # What is not among these are ideographs, and codes without a character.
+    everything = [chr(code) for code in (*range(0x20000), *range(0xE0000, 0xE0200))]
+    colons = [
+        char
+        for char in everything
+        if set(unicodedata.normalize("NFKC", char)) & set(":\u02d0\u2236")
+    ]
+    unseen = [char for char in everything if unicodedata.category(char)[0] in "CMZ"]
+    unseen = [char for char in unseen if char != " " and len(f"a{char}b".splitlines()) == 1]
+    pairs = [f"{char}{char}" for char in colons] + [f":{char}:" for char in unseen]
+    assert len(pairs) > 1000
+    shown = shown_subject("x".join(pairs), "user")
+    assert shown == "x".join(f"\\{pair}" for pair in pairs)
+    assert subject_as_sent(shown, "user") == "x".join(pairs)
 
 
 @pytest.mark.parametrize("subject", ["", "Hello", "Re: x: y", ": x", "\\o/", "C:\\", "d\u0903kh"])

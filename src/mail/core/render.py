@@ -5,7 +5,6 @@ MAIL-TURN-1, MAIL-TURN-19 and MAIL-TURN-20; `PRIMER` tells models about both.
 
 import hashlib
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -49,14 +48,19 @@ _SHORT = 100
 _USUAL_ASCII = b"\t\n" + bytes(sorted({*range(0x20, 0x80)} - {*b"&<>"}))
 _NOT_IN_TAG = re.compile("[^A-Za-z0-9._À-ÖØ-öø-ÿ-]")  # what every XML parser takes in a name
 _TYPES = {kind: f'type="{kind}"' for kind in ("admin", "agent", "user", "system")}
-_COLONS = frozenset(
-    ":\u02d0\u02f8\u0589\u05c3\u0703\u0704\u0903\u0a83\u16ec\u1803\u1809\u205a\u2236\ua4fd\ua789"
-    "\ufe30"
+# What Unicode's table of confusable characters (UTS #39) has for a colon, and what NFKC makes one
+_COLONS = (
+    ":\u02d0\u02f8\u0589\u05c3\u0703\u0704\u0903\u0a83\u16ec\u1803\u1809\u205a\u2236\ua4fd\ua789\ufe13\ufe30"
+    "\ufe55\uff1a\U00010781"
 )
-"""What Unicode's table of confusable characters (UTS #39) has for a colon; NFKC finds the rest."""
-_BLANKS = frozenset("\N{HANGUL FILLER}\N{HALFWIDTH HANGUL FILLER}\N{BRAILLE PATTERN BLANK}")
-_BLANKS |= frozenset("\N{HANGUL CHOSEONG FILLER}\N{HANGUL JUNGSEONG FILLER}")
-_UNSEEN = ("C", "M", "Z")  # Unicode's categories of control characters, marks and blanks
+_TWO = "\N{PROPORTION}\N{DOUBLE COLON EQUAL}"
+_FILLERS = "\u115f\u1160\u3164\uffa0"  # letters that nobody sees
+# No letter, digit or ASCII character that one sees; of the rest a few more than are invisible
+_BETWEEN = rf"(?:[^\w!-~ {_COLONS}{_TWO}]|[{_FILLERS}])*+"
+_DOUBLE_COLON = re.compile(
+    rf"(?:[{_TWO}]|[{_COLONS}]{_BETWEEN}[{_COLONS}{_TWO}])(?:{_BETWEEN}[{_COLONS}{_TWO}])*+"
+)
+_MARKED = re.compile(rf"\\({_DOUBLE_COLON.pattern})")
 _STATUS = re.compile(r"(?:SUCCESS|ERROR)(?:: |\Z)")
 _CODE_LENGTH = 16
 _LABELLED = re.compile(
@@ -112,46 +116,14 @@ def shown_subject(subject: str, sender_type: str) -> str:
     if sender_type == "system":
         return subject
     line = " ".join(subject.splitlines())
-    return _replaced(line, "", "\\")
+    if line.isascii() and line.count(":") < 2:  # as most; three times as fast
+        return line
+    return _DOUBLE_COLON.sub(r"\\\g<0>", line)
 
 
 def subject_as_sent(shown: str, sender_type: str) -> str:
     """Return the subject that `shown_subject` has made a text of, but for its line breaks."""
-    return shown if sender_type == "system" else _replaced(shown, "\\", "")
-
-
-def _replaced(subject: str, old: str, new: str) -> str:
-    """Return a subject with one text in place of another, if that is there, before two colons."""
-    parts: list[str] = []
-    end = 0
-    for at in _double_colons(subject):
-        parts += (subject[end:at].removesuffix(old), new)
-        end = at
-    return "".join(parts) + subject[end:]
-
-
-def _double_colons(subject: str) -> list[int]:
-    """Return where two colons or more begin, or what looks like them."""
-    if subject.isascii() and subject.count(":") < 2:  # as most: no look at each character
-        return []
-    found: list[int] = []
-    first = colons = 0
-    for at, char in enumerate(subject):
-        if count := _colons_in(char):
-            first = first if colons else at
-            if colons < 2 <= colons + count:
-                found.append(first)
-            colons += count
-        elif char == " " or not (char in _BLANKS or unicodedata.category(char).startswith(_UNSEEN)):
-            colons = 0
-    return found
-
-
-def _colons_in(char: str) -> int:
-    """Return how many colons a character looks like."""
-    if char == "\N{PROPORTION}":
-        return 2
-    return sum(map(_COLONS.__contains__, unicodedata.normalize("NFKC", char))) or char in _COLONS
+    return shown if sender_type == "system" else _MARKED.sub(r"\1", shown)
 
 
 def has_status(result: str) -> bool:
