@@ -386,6 +386,23 @@ async def test_a_message_in_chunks_counts_while_it_arrives_like_any_other(
     assert counted == [len(text)] * 2
 
 
+async def test_what_came_of_a_body_in_chunks_counts_though_the_body_is_refused(
+    store: MemoryStore, template: Template, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def pieces() -> Any:
+        for _ in range(10):
+            yield b"x" * 5_000
+
+    monkeypatch.setattr(quotas, "PATIENCE_SECONDS", 0.0)
+    limits = {"body_rate": 1.0, "body_burst": 20_000, "max_body_bytes": 40_000}
+    app = create_app(config(**limits), template=template, store=store)  # type: ignore[arg-type]
+    async with serving(app) as client:
+        refused = await client.post("/message", content=pieces(), headers=bearer("alice"))
+        assert refused.status_code == 413
+        assert (await post(client, body="Hello")).status_code == 429
+        assert (await post(client, "bob", body="Hello")).status_code == 200
+
+
 MANY = 2_000
 
 

@@ -83,11 +83,15 @@ class Intake:
         declared = min(_declared(request), self._max_bytes)
         if wait := self._quotas.body_bytes(caller, declared):
             await wait_turn(request, wait)
-        with self._quotas.body(caller):
-            text = await _whole_body(request)
-        if len(text) > declared:
-            self._quotas.owe_bytes(caller, len(text) - declared)
-        return text
+        pieces: list[bytes] = []
+        try:
+            with self._quotas.body(caller):
+                await _read_body(request, pieces)
+        finally:  # what came counts, also if the rest did not
+            size = sum(map(len, pieces))
+            if size > declared:
+                self._quotas.owe_bytes(caller, size - declared)
+        return b"".join(pieces)
 
     def check_message(self, content: object, field: str) -> None:
         """Refuse the text of a message, or results of calls, when it is too long.
@@ -123,16 +127,15 @@ def _declared(request: Request) -> int:
     return 0
 
 
-async def _whole_body(request: Request) -> bytes:
+async def _read_body(request: Request, pieces: list[bytes]) -> None:
     """Read a body; `Request.body` would keep it, and `Request.stream` takes a generator for it."""
-    pieces: list[bytes] = []
     while True:
         message = await request.receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         pieces.append(message.get("body", b""))
         if not message.get("more_body", False):
-            return b"".join(pieces)
+            return
 
 
 class JSONRequest(Request):
