@@ -478,6 +478,15 @@ class TestAge:
         await sweeps.sweep(FIRST_STEP)
         assert await tasks_left(store) == {"now", "new", "paused", "busy"}
 
+    async def test_tasks_that_cannot_go_yet_hold_up_no_others(self, store: MemoryStore) -> None:
+        wall = Wall()
+        ages = {f"busy{n}": 99 for n in range(120)} | {f"old{n}": 99 for n in range(60)}
+        await put_tasks(store, wall, ages | {"now": 0})
+        sweeps = retention(store, wall, is_busy=lambda owner, task_id: "busy" in task_id)
+        await sweeps.sweep(FIRST_STEP)
+        assert not any("old" in task_id for task_id in store._shelves[ALICE].tasks)
+        assert len(store._shelves[ALICE].tasks) == 121
+
     async def test_receipts_of_peers_mail_go_after_a_week(self, store: MemoryStore) -> None:
         wall = Wall()
         task = TaskRow("t1", "user:alice@test-swarm", (), wall.now.isoformat(), "supervisor")

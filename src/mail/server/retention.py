@@ -140,19 +140,22 @@ class Retention:
         swarm = self.swarm()
         age = timedelta(days=self.task_days)
         before = (await self._advance("tasks", swarm, age, step) - age).isoformat()
-        deleted = 0
+        deleted, kept = 0, set[tuple[Owner, str]]()
         while True:
-            found = await self.store.ended_tasks(swarm, before, _TASKS_AT_ONCE)
-            old = [(owner, task_id) for owner, task_id in found if not self.is_busy(owner, task_id)]
-            gone = await asyncio.gather(*(self._delete(owner, task_id) for owner, task_id in old))
+            found = await self.store.ended_tasks(swarm, before, _TASKS_AT_ONCE + len(kept))
+            new = [one for one in found if one not in kept]
+            gone = await asyncio.gather(*(self._delete(owner, task_id) for owner, task_id in new))
             deleted += sum(gone)
+            kept.update(one for one, is_gone in zip(new, gone, strict=True) if not is_gone)
             await self._purge(step)
-            if len(found) < _TASKS_AT_ONCE or not any(gone):
+            if len(new) < _TASKS_AT_ONCE:
                 break
         if deleted:
             _log.info("old tasks deleted", extra={"tasks": deleted})
 
     async def _delete(self, owner: Owner, task_id: str) -> bool:
+        if self.is_busy(owner, task_id):
+            return False
         try:
             await self.store.delete_task(owner, task_id, ended=True)
         except StoreConflict:  # it goes on, or is gone
