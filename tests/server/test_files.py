@@ -15,6 +15,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from mail.auth.callers import Caller
 from mail.config.server import FilesConfig, StoreConfig
 from mail.db.blobs import MARK
 from mail.errors import ConfigError
@@ -288,6 +289,21 @@ def test_files_arrive_a_few_at_a_time(http: httpx.Client, server: tuple[Any, Fas
         assert refused.status_code == 429 and "max_uploads" in refused.json()["detail"]
         assert upload(http, "editor", b"x")["size"] == 1
     wait_until(lambda: not quotas._uploads)
+
+
+def test_files_are_downloaded_so_many_at_a_time(
+    http: httpx.Client, server: tuple[Any, FastAPI]
+) -> None:
+    quotas = server[1].state.mail.quotas
+    path = f"/files/{upload(http, content=b'x')['id']}"
+    with contextlib.ExitStack() as stack:
+        for _ in range(16):
+            stack.enter_context(quotas.download(Caller("agent", "editor")))
+        refused = http.get(path, headers=bearer("editor"))
+        assert refused.status_code == 429 and "max_downloads" in refused.json()["detail"]
+        assert http.get(f"{path}/meta", headers=bearer("editor")).status_code == 200
+    assert http.get(path, headers=bearer("editor")).content == b"x"
+    wait_until(lambda: not quotas._downloads)
 
 
 def test_a_full_disk_is_told(

@@ -221,11 +221,10 @@ class LimitsConfig(FileBacked):
 
     0 lifts ``max_connections``, ``max_requests``, ``max_open_streams`` and the limits per caller:
     ``max_running_tasks`` (more are queued), ``max_queued_tasks``, ``max_open_tasks`` (with paused
-    ones), ``max_stored_bytes``, ``max_streams``,
-    ``max_uploads`` (files that are coming), ``request_rate`` (a second, after a burst of
-    ``request_burst``), and ``body_rate`` (bytes of
-    bodies a second, after a burst of ``body_burst``). A request that waits for a run counts only
-    against ``max_connections``. ``max_message_bytes`` is the text of one message;
+    ones), ``max_stored_bytes``, ``max_streams``, ``max_uploads`` and ``max_downloads`` (files on
+    their way), ``request_rate`` (a second, after a burst of ``request_burst``), and ``body_rate``
+    (bytes of bodies a second, after a burst of ``body_burst``). A request that waits for a run
+    counts only against ``max_connections``. ``max_message_bytes`` is the text of one message;
     ``max_json_values`` what a body may have of values.
 
     ``anonymous_rate`` is how many requests a second without a valid token are answered for one
@@ -269,6 +268,7 @@ class LimitsConfig(FileBacked):
     max_reply_bytes: _Count = 4 * 1024 * 1024
     max_streams: _Count = 256
     max_uploads: _Count = 4
+    max_downloads: _Count = 16
     max_unsent_bytes: _Positive = 16 * 1024 * 1024
     request_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 200.0
     request_burst: _Positive = 400

@@ -71,8 +71,8 @@ class Quotas:
 
     Args:
         limits: ``request_rate`` and ``request_burst``, ``body_rate`` and ``body_burst``,
-            ``max_queued_tasks``, ``max_uploads``, ``max_streams`` and ``max_open_streams``; 0
-            lifts a limit.
+            ``max_queued_tasks``, ``max_uploads``, ``max_downloads``, ``max_streams`` and
+            ``max_open_streams``; 0 lifts a limit.
         now: A monotonic clock in seconds.
     """
 
@@ -83,6 +83,7 @@ class Quotas:
         self._streams: Counter[Caller] = Counter()
         self._bodies: Counter[Caller] = Counter()
         self._uploads: Counter[Caller] = Counter()
+        self._downloads: Counter[Caller] = Counter()
         self._rooms: WeakValueDictionary[Caller, Room] = WeakValueDictionary()
 
     def request(self, caller: Caller) -> float:
@@ -131,6 +132,15 @@ class Quotas:
         limit = self._limits.max_uploads
         what = f"{limit} files that are still arriving"
         return _counted(self._uploads, caller, limit, what, "wait for one", "max_uploads")
+
+    def download(self, caller: Caller) -> AbstractContextManager[None]:
+        """Hold one of the caller's places for files that it is reading.
+
+        What a socket takes and nobody reads, the system keeps: some megabytes for each.
+        """
+        limit = self._limits.max_downloads
+        what = f"{limit} files that are still on their way to you"
+        return _counted(self._downloads, caller, limit, what, "read or close one", "max_downloads")
 
     def body(self, caller: Caller) -> AbstractContextManager[None]:
         """Hold one of the caller's places for a request whose body is still coming.

@@ -240,7 +240,7 @@ async def delete_file(state: State, caller: DeskReader, file_id: PathFileId) -> 
 
 
 class _Download(Response):
-    """A file as an answer; it counts as one of the caller's open streams."""
+    """A file as an answer; it counts as one of the caller's downloads, and of its open streams."""
 
     def __init__(self, state: ServerState, caller: Caller, row: FileRow) -> None:
         super().__init__()
@@ -253,7 +253,8 @@ class _Download(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         row, place = self._row, scope["state"]
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        with self._state.quotas.stream(self._caller):
+        quotas = self._state.quotas
+        with quotas.stream(self._caller), quotas.download(self._caller):
             async with self._state.files.blobs.read(row.sha256, 0, row.size) as pieces:
                 await send(start)
                 place[WAITS]()
