@@ -1,5 +1,6 @@
 """What the webhook is to be told: what a store knows of it."""
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -8,7 +9,7 @@ if TYPE_CHECKING:
 __all__ = ["MOST_WEBHOOKS", "MemoryWebhooks", "WebhookChange", "WebhookRecords", "WebhookRow"]
 
 MOST_WEBHOOKS: Final = 10_000
-"""How many are kept for a swarm; the oldest make room."""
+"""How many are kept for a swarm; the oldest of the owner who has most make room."""
 
 
 class WebhookRow(NamedTuple):
@@ -97,8 +98,12 @@ class MemoryWebhooks:
         for row in rows:
             self._webhook_number += 1
             self._webhooks[self._webhook_number] = swarm, row._replace(id=self._webhook_number)
-            for old in self._webhooks_of(swarm)[:-MOST_WEBHOOKS]:
-                del self._webhooks[old.id]
+        kept = self._webhooks_of(swarm)
+        if len(kept) > MOST_WEBHOOKS:
+            [(most, _)] = Counter(row.owner for row in kept).most_common(1)
+            theirs = [row.id for row in kept if row.owner == most]
+            for number in theirs[: len(kept) - MOST_WEBHOOKS]:
+                del self._webhooks[number]
 
     def _webhooks_of(self, swarm: str) -> list[WebhookRow]:
         return [row for whose, row in self._webhooks.values() if whose == swarm]

@@ -19,8 +19,13 @@ VALUES ({", ".join(f"${number}" for number in range(1, _WIDTH + 1))})
 """
 
 _MAKE_ROOM: Final = """
-DELETE FROM webhooks WHERE swarm_name = $1 AND id <= (
-    SELECT id FROM webhooks WHERE swarm_name = $1 ORDER BY id DESC LIMIT 1 OFFSET $2)
+DELETE FROM webhooks WHERE id IN (
+    SELECT id FROM webhooks WHERE swarm_name = $1 AND owner = (
+        SELECT owner FROM webhooks WHERE swarm_name = $1
+        GROUP BY owner ORDER BY count(*) DESC, min(id) LIMIT 1)
+    ORDER BY id LIMIT (
+        SELECT CASE WHEN count(*) > $2 THEN count(*) - $2 ELSE 0 END
+        FROM webhooks WHERE swarm_name = $1))
 """
 
 _CHANGE: Final = """

@@ -112,3 +112,15 @@ class TestWebhooks:
         await store.post(rows.post(webhooks=tuple(message(name) for name in "cde")))
         assert await names(store) == ["c", "d", "e"]
         assert len(await store.list_webhooks("other", 0, 10)) == 1
+
+    async def test_who_has_most_makes_room(
+        self, store: Store, rows: Rows, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("mail.db.webhooks.MOST_WEBHOOKS", 4)
+        carol = message("first", owner="user:carol@example")
+        await store.post(rows.post(webhooks=(carol, message("a"), message("b"))))
+        for name in "cdef":
+            await store.post(rows.post(webhooks=(message(name),)))
+        assert await names(store) == ["first", "d", "e", "f"]
+        await store.post(rows.post(webhooks=(carol._replace(message_id="second"),)))
+        assert await names(store) == ["first", "e", "f", "second"]
