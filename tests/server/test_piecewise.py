@@ -55,6 +55,8 @@ async def test_every_task_is_in_a_long_list(client: httpx.AsyncClient, store: Me
     assert whole["t-7"]["events"] == []
     page = (await get(client, "/tasks", limit=250)).json()
     assert list(page["tasks"]) == names[:99:-1]
+    few = (await get(client, "/tasks", limit=120)).json()
+    assert (list(few["tasks"]), few["next_cursor"]) == (names[:229:-1], "t-230")
     rest = (await get(client, "/tasks", limit=250, cursor=page["next_cursor"])).json()
     assert list(rest["tasks"]) == names[99::-1]
     assert rest["next_cursor"] is None
