@@ -7,13 +7,14 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic_core import from_json, to_json
 
 from mail.auth.callers import Caller
 from mail.core.approvals import ALLOWS
 from mail.core.pieces import PIECE
 from mail.core.tasks import TaskState
 from mail.db.approvals import ApprovalRow
-from mail.db.base import EventRow, Owner, Post, TaskRow
+from mail.db.base import CallRow, EventRow, Owner, Post, TaskRow
 from mail.db.memory import MemoryStore
 from mail.errors import StoreError
 from mail.server.app import create_app
@@ -120,6 +121,26 @@ async def test_a_page_of_events_that_makes_no_sense_is_400(
         answer = await client.get(path + query, headers=bearer("alice"))
         assert answer.status_code == 400
         assert query.partition("=")[0] in answer.json()["detail"]
+
+
+async def test_long_arguments_of_a_call_are_sent_as_they_are_stored(
+    client: httpx.AsyncClient, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+
+    def noted(text: str) -> Any:
+        read.append(len(text))
+        return from_json(text)
+
+    monkeypatch.setattr("mail.services.tasks.from_json", noted)
+    row = TaskRow("t", str(ALICE), (str(ALICE),), NOW, "supervisor", TaskState.PAUSED)
+    shown = [{"id": f"c{number}", "arguments": BODY} for number in range(2)]
+    calls = [CallRow("a", str(call["id"]), "{}", to_json(call).decode()) for call in shown]
+    await store.post(Post(owner=ALICE, task=row, calls=tuple(calls)))
+    answer = await get(client, "/tasks/t")
+    assert answer.json()["breakpoints"] == shown
+    assert "\u2028" in BODY and "\u2028" not in answer.text
+    assert max(read, default=0) < 100
 
 
 async def test_mail_that_waits_is_shown_as_far_as_it_fits(

@@ -17,6 +17,7 @@ __all__ = [
     "json_pieces",
     "sliced",
     "to_json_pieces",
+    "unread_pieces",
 ]
 
 PIECE: Final = 32 * 1024
@@ -60,6 +61,11 @@ def json_line(value: object) -> str:
 def json_pieces(value: object) -> Iterator[str]:
     """Yield `json_line` of a value piece by piece. It may contain `Spelled` and `Listed`."""
     return iter((_plain(value),)) if _left(value, PIECE) >= 0 else joined(_cut(value))
+
+
+def unread_pieces(text: str) -> Iterator[str]:
+    """Yield JSON that `to_json` wrote as one line, piece by piece; to decode it would take long."""
+    return map(_unbroken, sliced(text))
 
 
 def to_json_pieces(value: Any) -> Iterator[str]:

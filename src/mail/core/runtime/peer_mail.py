@@ -1,6 +1,5 @@
 """Mail from other swarms, and what became of mail for them: ``spec/SPEC.md``, chapter 20."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
@@ -25,6 +24,7 @@ from mail.core.interswarm import (
     unwrap,
     wire_task_id,
 )
+from mail.core.pieces import json_line
 from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.breakpoints import UNANSWERED, free_call_id
 from mail.core.runtime.context import RuntimeContext
@@ -501,7 +501,7 @@ class PeerDoor:
                 "type": "function_call",
                 "status": "completed",
             }
-            text = json.dumps(shown, ensure_ascii=False)
+            text = json_line(shown)
             rows.append(CallRow(agent, call_id, made.model_dump_json(), text))
         return rows
 

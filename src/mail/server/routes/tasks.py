@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from mail.auth.callers import Caller
 from mail.core.approvals import Answerer
 from mail.core.events import TaskEvent
-from mail.core.pieces import Listed, json_line, json_pieces
+from mail.core.pieces import Listed, json_line, json_pieces, unread_pieces
 from mail.core.schema import TaskId, check_task_id
 from mail.core.tasks import MAILTask
 from mail.db.base import Owner
@@ -439,10 +439,11 @@ async def _record(
     """Yield a task with a page of its events, for which there is room until they are sent."""
     pages = EventPages(tasks.room)
     try:
-        task, events = await tasks.page(task_id, after, limit, pages)
+        task, calls, events = await tasks.page(task_id, after, limit, pages)
         last = events[-1].seq if events else after
         following = {"next_after": last if last < task.event_count else None}
-        record = task.to_record() | {"events": Listed(_sent(events))} | following
+        listed = {"events": Listed(_sent(events)), "breakpoints": Listed(map(unread_pieces, calls))}
+        record = task.to_record() | listed | following
         for piece in json_pieces(record):
             yield piece
     finally:
