@@ -74,7 +74,8 @@ SCENARIOS = (
     Scenario("health", "no token: GET /health"),
     Scenario("messages", "80 MB of messages"),
     Scenario("long_history", "120 messages of 1 MB to one task, answered with themselves"),
-    Scenario("long_histories", "the same to eight tasks, side by side"),
+    Scenario("long_histories", "the same to 32 tasks, side by side"),
+    Scenario("hang_ups", "messages of 1 MB to a slow agent; nobody waits for the answers"),
     Scenario("pauses", "paused tasks with 1 MB each, deleted, and twice more"),
     Scenario("long_arguments", "tool calls with 3 MB, which are refused"),
 )

@@ -343,8 +343,20 @@ async def long_history(attacker: Attacker) -> None:
 
 
 async def long_histories(attacker: Attacker) -> None:
-    """Send as many to eight tasks, side by side."""
-    await _tell(attacker, attacker.orders.count(120), 8)
+    """Send as many to 32 tasks, side by side."""
+    await _tell(attacker, attacker.orders.count(120), 32)
+
+
+async def hang_ups(attacker: Attacker) -> None:
+    """Send messages of 1 MB to a slow agent, and do not wait for its answers."""
+    body = _json(body="slow " + secrets.token_hex(MB // 2 - 250))
+
+    async def request() -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await attacker.ask("POST", "/message", body)
+
+    await attacker.repeat(4, request)
 
 
 async def _tell(attacker: Attacker, count: int, tasks: int) -> None:
@@ -429,6 +441,7 @@ ATTACKS: Final[Mapping[str, Callable[[Attacker], Awaitable[None]]]] = {
         messages,
         long_history,
         long_histories,
+        hang_ups,
         pauses,
         long_arguments,
     )

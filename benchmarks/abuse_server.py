@@ -1,10 +1,12 @@
 """The server under attack: ``mail server`` as it is shipped, over a swarm that answers at once.
 
-What a message says decides: ``echo …`` is answered with all of it, ``pause SIZE`` calls a
+What a message says decides: ``echo …`` is answered with all of it, ``slow …`` after two seconds,
+``pause SIZE`` calls a
 breakpoint tool with so many characters of arguments, ``fail …`` calls a tool that fails with all of
 it, anything else has a short answer.
 """
 
+import asyncio
 import json
 import os
 import re
@@ -28,6 +30,7 @@ __all__ = ["AGENTS", "Attacked", "attacked", "crowded_definition", "definition"]
 
 _ROOT = Path(__file__).parents[1]
 _ROLES = {"attacker": "user", "neighbour": "user", "operator": "admin"}
+_SLOW_SECONDS = 2.0
 AGENTS = 400
 """Of the large swarm that an operator loads."""
 
@@ -41,6 +44,8 @@ def answerer(**_: Any) -> AgentFunction:
             return reply("decide", text=os.urandom(int(paused[1]) // 2).hex())
         if (start := text.find("<body>fail ", 0, 4096)) >= 0:
             return reply("look_up", text=text[start + 11 : text.rindex("</body>")])
+        if "<body>slow " in text[:4096]:
+            await asyncio.sleep(_SLOW_SECONDS)
         start = text.find("echo ", 0, 4096)
         answer = f"Read {len(text)}." if start < 0 else text[start : text.rindex("</body>")]
         return reply("task_complete", finish_message=answer)

@@ -440,3 +440,62 @@ async def test_of_thousands_of_wrong_entries_the_first_is_told(
     assert answer.status_code == 400
     [problem] = answer.json()["errors"]
     assert problem["field"].startswith(field)
+
+
+def served(store: MemoryStore, script: Script, **limits: Any) -> FastAPI:
+    limited = config(**{"max_inflight_bytes": 150_000} | limits)
+    return create_app(limited, template=Template(script), store=store)  # type: ignore[arg-type]
+
+
+class TestInFlight:
+    """Large requests of one caller that are in progress, and messages that agents still have."""
+
+    @pytest.fixture
+    def script(self) -> Script:
+        return Script()
+
+    async def test_a_large_one_waits_for_room_and_small_ones_do_not(
+        self, store: MemoryStore, script: Script
+    ) -> None:
+        app = served(store, script)
+        async with serving(app) as client:
+            first = asyncio.create_task(post(client, body="hang " + "x" * 90_000))
+            await script.entered.wait()
+            second = asyncio.create_task(post(client, body="x" * 90_000))
+            small = [(await post(client, body="Hello.")).status_code for _ in range(3)]
+            theirs = await post(client, "bob", body="x" * 90_000)
+            assert small == [200] * 3 and theirs.status_code == 200
+            assert script.calls == 5 and not second.done()
+            script.gate.set()
+            assert [(await each).status_code for each in (first, second)] == [200, 200]
+
+    async def test_one_without_room_for_long_is_429(
+        self, store: MemoryStore, script: Script
+    ) -> None:
+        app = served(store, script, body_timeout=0.2)
+        async with serving(app) as client:
+            first = asyncio.create_task(post(client, body="hang " + "x" * 90_000))
+            await script.entered.wait()
+            refused = await post(client, body="x" * 90_000)
+            check_refused(refused)
+            assert "max_inflight_bytes" in refused.json()["detail"]
+            script.gate.set()
+            assert (await first).status_code == 200
+            assert (await post(client, body="x" * 90_000)).status_code == 200
+
+    async def test_what_a_caller_has_left_behind_counts_until_it_is_done(
+        self, store: MemoryStore, script: Script
+    ) -> None:
+        app = served(store, script, body_timeout=0.2)
+        async with serving(app) as client:
+            left = {"Prefer": "respond-async", **bearer("alice")}
+            body = {"body": "hang " + "x" * 90_000}
+            assert (await client.post("/message", json=body, headers=left)).status_code == 202
+            await script.entered.wait()
+            refused = await post(client, body="x" * 90_000)
+            check_refused(refused)
+            assert "max_inflight_bytes" in refused.json()["detail"]
+            script.gate.set()
+            while app.state.mail.large_mail(ALICE):
+                await asyncio.sleep(0.001)
+            assert (await post(client, body="x" * 90_000)).status_code == 200

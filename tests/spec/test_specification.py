@@ -185,6 +185,7 @@ LIMITS = {
     "running, queued and paused tasks of one caller": LimitsConfig().max_open_tasks == 20_000,
     "stored bytes of one caller": LimitsConfig().max_stored_bytes == 2**30,
     "stored bytes of one task": LimitsConfig().max_task_bytes == 256 * 2**20,
+    "large requests of one caller in progress": LimitsConfig().max_inflight_bytes == 4 * 2**20,
     "histories of one caller in memory": LimitsConfig().max_history_bytes == 16 * 2**20,
     "result of an action": LimitsConfig().max_result_bytes == 2**20,
     "arguments of a tool call": LimitsConfig().max_argument_bytes == 2**20,

@@ -141,6 +141,11 @@ class SwarmReader:
         return self._runtime.turns_at_work
 
     @property
+    def large_mail(self) -> int:
+        """What the long messages come to that wait or are worked on, in characters."""
+        return self._runtime.large_mail
+
+    @property
     def event_log(self) -> EventLog:
         """The live side of the log of this user's tasks."""
         return self._runtime.event_log

@@ -238,6 +238,9 @@ class LimitsConfig(FileBacked):
     a connection without a request for ``idle_timeout``. What an ``Idempotency-Key`` stands for is
     remembered for ``idempotency_hours``.
 
+    Of one caller's bodies over 64 KiB, those in progress come to ``max_inflight_bytes``, and so do
+    long messages that wait for their agents; further ones are read when there is room.
+
     A task whose records take ``max_task_bytes`` makes no further model calls, nor does an agent
     whose history in a task takes ``max_history_bytes``; those of all of a caller's agents that are
     at work come to no more, either, so some may wait. The result of an action is cut after
@@ -262,6 +265,7 @@ class LimitsConfig(FileBacked):
     max_open_tasks: _Count = 20_000
     max_stored_bytes: _Count = 1024 * 1024 * 1024
     max_task_bytes: _Count = 256 * 1024 * 1024
+    max_inflight_bytes: _Count = 4 * 1024 * 1024
     max_history_bytes: _Count = 16 * 1024 * 1024
     max_result_bytes: _Count = 1024 * 1024
     max_argument_bytes: _Count = 1024 * 1024

@@ -143,7 +143,7 @@ def create_app(
         hook=_webhook(config),
         quotas=quotas,
         shares=shares,
-        intake=Intake(config.limits, quotas),
+        intake=Intake(config.limits, quotas, lambda caller: state.large_mail(caller)),
         document=DOCUMENT,
     )
     app = FastAPI(

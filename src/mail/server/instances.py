@@ -179,6 +179,11 @@ class InstancePool:
             for turn in instance.swarm.turns_at_work
         ]
 
+    def large_mail(self, caller: Caller) -> int:
+        """Return what a caller's long messages come to that wait or are worked on."""
+        instance = self._live.get(caller)
+        return 0 if instance is None else instance.swarm.large_mail
+
     def live(self, caller: Caller, swarm: str) -> "LiveEvents":
         """Return where the events of a caller's running tasks in a swarm are heard of."""
         return _CallersEvents(self, caller, swarm)

@@ -25,8 +25,9 @@ from mail.server.bodies import (
     refusal,
 )
 from mail.server.keylocks import KeyLocks
-from mail.server.middleware import CALLER, WAITS, WORKS
+from mail.server.middleware import CALLER, HELD, WAITS, WORKS
 from mail.server.quotas import Quotas
+from mail.services.event_log import Room
 
 if TYPE_CHECKING:
     from mail.auth.callers import Caller
@@ -49,6 +50,9 @@ KEY_HEADER: Final = "Idempotency-Key"
 _KEY: Final = KEY_HEADER.lower().encode()
 BODY_CHECK: Final = "mail.body_check"
 """In the state of a request: what refuses its body before anything is made of it, or None."""
+_COUNTED: Final = 64 * 1024
+"""Bytes of a body that needs room."""
+_LOOK_SECONDS: Final = 0.05
 _BODY: Final = "mail.body"
 _SIZE: Final = "mail.body_size"
 
@@ -62,12 +66,20 @@ class Intake:
     Args:
         limits: How large a body may be.
         quotas: The callers' shares.
+        at_work: Returns what a caller's long messages come to that are not worked off yet.
     """
 
-    def __init__(self, limits: LimitsConfig, quotas: Quotas) -> None:
+    def __init__(
+        self,
+        limits: LimitsConfig,
+        quotas: Quotas,
+        at_work: "Callable[[Caller], int]" = lambda caller: 0,
+    ) -> None:
         self.max_values = limits.max_json_values
         self._max_message = limits.max_message_bytes
         self._max_bytes = limits.max_body_bytes
+        self._patience = limits.body_timeout
+        self._at_work = at_work
         self._quotas = quotas
         self._callers: KeyLocks[Caller] = KeyLocks()
         self._thread = asyncio.Semaphore()
@@ -86,12 +98,40 @@ class Intake:
         pieces: list[bytes] = []
         try:
             with self._quotas.body(caller):
+                await self._find_room(request, declared)
                 await _read_body(request, pieces)
         finally:  # what came counts, also if the rest did not
             size = sum(map(len, pieces))
             if size > declared:
                 self._quotas.owe_bytes(caller, size - declared)
+        await self._find_room(request, size - declared)
         return b"".join(pieces)
+
+    async def _find_room(self, request: Request, size: int) -> None:
+        """Wait until there is room for a large body, and hold it until the request has ended.
+
+        Raises:
+            QuotaExceeded: there is none for long.
+        """
+        if size <= _COUNTED:
+            return
+        place = request.scope["state"]
+        caller: Caller = place[CALLER]
+        room = self._quotas.inflight(caller)
+        place[WAITS]()
+        try:
+            async with asyncio.timeout(self._patience), room.reading:
+                while not self._fits(caller, room, size):  # noqa: ASYNC110 - agents tell nobody
+                    await asyncio.sleep(_LOOK_SECONDS)
+                room.taken += size
+        except TimeoutError:
+            raise self._quotas.no_room() from None
+        place.setdefault(HELD, []).append(partial(room.give, size))
+        place[WORKS]()
+
+    def _fits(self, caller: "Caller", room: Room, size: int) -> bool:
+        taken = max(room.taken, self._at_work(caller))
+        return not taken or taken + size <= room.size
 
     def check_message(self, content: object, field: str) -> None:
         """Refuse the text of a message, or results of calls, when it is too long.

@@ -52,6 +52,7 @@ __all__ = [
     "CROWDED",
     "CUT",
     "HEAD_ONLY",
+    "HELD",
     "MAX_HEADERS",
     "MAX_HEADER_BYTES",
     "MAX_PARAMETERS",
@@ -76,6 +77,8 @@ WAITS: Final = "mail.waits"
 """In the state of a request: a function to call when it only waits, which takes no place."""
 WORKS: Final = "mail.works"
 """In the state of a request: a function to call when it goes on after it waited."""
+HELD: Final = "mail.held"
+"""In the state of a request: functions to call when it has ended."""
 BEGINS: Final = "mail.begins"
 """In the state of a request: a function to call when its `CALLER` is known; it may refuse it."""
 CUT: Final = "mail.cut"
@@ -467,6 +470,8 @@ class _Exchange:
         """Leave nothing behind that only the garbage collector could take apart."""
         state = self._scope["state"]
         del state[WAITS], state[WORKS], state[BEGINS]
+        for give_back in state.pop(HELD, ()):
+            give_back()
 
     def log(self) -> None:
         if not _access.isEnabledFor(logging.INFO):
@@ -490,7 +495,8 @@ class _CountedBody:
         limit, seconds, *self._settings = limits
         self._receive: Callable[[], Awaitable[Message]] = receive
         self._limit = limit
-        self._deadline = asyncio.get_running_loop().time() + seconds
+        self._seconds = seconds
+        self._deadline: float | None = None
         self._declared = declared
         self._size = 0
         self._complete = False
@@ -522,6 +528,8 @@ class _CountedBody:
     async def _in_time(self, receiving: "_Begun") -> Message:
         try:
             now = asyncio.get_running_loop().time()
+            if self._deadline is None:  # a request may have waited before it is read
+                self._deadline = now + self._seconds
             async with asyncio.timeout_at(min(now + BODY_SILENCE_SECONDS, self._deadline)):
                 return await receiving
         except TimeoutError:

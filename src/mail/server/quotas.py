@@ -5,6 +5,7 @@ The library knows no such limits; they act in the server only.
 """
 
 import math
+import sys
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Set
@@ -71,8 +72,8 @@ class Quotas:
 
     Args:
         limits: ``request_rate`` and ``request_burst``, ``body_rate`` and ``body_burst``,
-            ``max_queued_tasks``, ``max_uploads``, ``max_downloads``, ``max_streams`` and
-            ``max_open_streams``; 0 lifts a limit.
+            ``max_queued_tasks``, ``max_uploads``, ``max_downloads``, ``max_streams``,
+            ``max_open_streams`` and ``max_inflight_bytes``; 0 lifts a limit.
         now: A monotonic clock in seconds.
     """
 
@@ -85,6 +86,7 @@ class Quotas:
         self._uploads: Counter[Caller] = Counter()
         self._downloads: Counter[Caller] = Counter()
         self._rooms: WeakValueDictionary[Caller, Room] = WeakValueDictionary()
+        self._inflight: WeakValueDictionary[Caller, Room] = WeakValueDictionary()
 
     def request(self, caller: Caller) -> float:
         """Count a request against the caller's rate; return how many seconds it has to wait.
@@ -158,6 +160,19 @@ class Quotas:
         if room is None:
             room = self._rooms[caller] = Room(self._limits.max_unsent_bytes)
         return room
+
+    def inflight(self, caller: Caller) -> Room:
+        """Return the room for the large bodies of a caller's requests that are in progress."""
+        room = self._inflight.get(caller)
+        if room is None:
+            room = self._inflight[caller] = Room(self._limits.max_inflight_bytes or sys.maxsize)
+        return room
+
+    def no_room(self) -> QuotaExceeded:
+        """Return the refusal of a large body that has waited for room for long."""
+        limit = self._limits.max_inflight_bytes
+        what = f"{limit:,} bytes of large requests, and messages, that are still worked on"
+        return _at_once(what, "wait for their answers", "max_inflight_bytes")
 
     @property
     def open_streams(self) -> int:

@@ -20,6 +20,7 @@ from mail.auth.callers import Caller
 from mail.clock import Clock, SystemClock
 from mail.config.env import current
 from mail.config.server import ServerConfig, base_url
+from mail.core.interswarm import PEER_ROLE
 from mail.core.runtime.scheduler import TurnLimit
 from mail.core.teams import Teams
 from mail.db.base import EventRow, Owner, Store
@@ -167,6 +168,14 @@ class ServerState:
         if self._pool is None:
             raise RuntimeError("the server is not open yet: its lifespan has not begun")
         return self._pool
+
+    def large_mail(self, caller: Caller) -> int:
+        """Return what a caller's long messages come to that wait or are worked on.
+
+        Another swarm's tasks here have an owner of a role of its own.
+        """
+        roles = (caller.role, PEER_ROLE) if caller.role == "agent" else (caller.role,)
+        return sum(self.pool.large_mail(Caller(role, caller.id)) for role in roles)
 
     @property
     def registry(self) -> SwarmRegistry:

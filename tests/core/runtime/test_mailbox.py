@@ -28,6 +28,7 @@ ENVELOPE = COMPOSER.message(
     "request", "t1", create_agent_address("x"), [create_agent_address("a")], "s", "b"
 )
 FINISH = Control(ControlKind.FINISH)
+LONG = "x" * 65_537
 
 
 class MailboxModel(RuleBasedStateMachine):
@@ -45,7 +46,11 @@ class MailboxModel(RuleBasedStateMachine):
     @rule(task=TASKS, agent=AGENTS, tier=st.integers(1, 5), kind=st.sampled_from("nnnifb"))
     def put(self, task: str, agent: str, tier: int, kind: str) -> None:
         delivery = Delivery(
-            task_id=task, recipient=agent, tier=tier, interrupt=kind == "i", payload=""
+            task_id=task,
+            recipient=agent,
+            tier=tier,
+            interrupt=kind == "i",
+            payload=LONG if tier > 3 else "",
         )
         control = FINISH if kind == "f" else None
         begun = kind == "b"
@@ -105,6 +110,8 @@ class MailboxModel(RuleBasedStateMachine):
     @invariant()
     def counts_agree(self) -> None:
         assert len(self.mailbox) == len(self.waiting)
+        long = [each for each in (*self.waiting, *self.busy.values()) if each.delivery.payload]
+        assert self.mailbox.large == len(long) * len(LONG)
         for task in ("t1", "t2", "t3"):
             mine = [letter for letter in self.waiting if letter.delivery.task_id == task]
             assert self.mailbox.waiting(task) == len(mine)

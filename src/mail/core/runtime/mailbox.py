@@ -24,6 +24,7 @@ from mail.db.base import Delivery
 __all__ = ["Hold", "LaneKey", "Mailbox", "QueuedMessage"]
 
 _BUFFERED = 4  # behind every rank of `QueuedMessage.place`
+_LARGE = 64 * 1024
 
 
 class Hold(IntEnum):
@@ -83,6 +84,12 @@ class QueuedMessage:
         )
 
     @property
+    def large(self) -> int:
+        """Return the length of a long message, and 0 for others."""
+        length = len(self.delivery.payload)
+        return length if length > _LARGE else 0
+
+    @property
     def finish(self) -> bool:
         """Tell whether this is the system's request to finish."""
         return self.control is not None and self.control.kind is ControlKind.FINISH
@@ -137,6 +144,7 @@ class _Lane:
     queued_messages: list[tuple[tuple[int, int, int], QueuedMessage]] = field(default_factory=list)
     busy: bool = False
     blocked: bool = False
+    worked_on: int = 0  # see `QueuedMessage.large`
 
     @property
     def head(self) -> QueuedMessage | None:
@@ -149,9 +157,14 @@ class _Lane:
 
 
 class Mailbox:
-    """Waiting mail of one owner."""
+    """Waiting mail of one owner.
+
+    Attributes:
+        large: What the long messages come to that wait or are worked on, in characters.
+    """
 
     def __init__(self) -> None:
+        self.large = 0
         self._lanes: dict[LaneKey, _Lane] = {}
         self._tasks: dict[str, dict[str, _Lane]] = {}
         self._held: dict[str, Hold] = {}
@@ -205,6 +218,7 @@ class Mailbox:
         if not queued_messages:
             return
         seqs = {queued.seq for queued in queued_messages}
+        self.large -= sum([queued.large for queued in queued_messages])
         lane = self._lanes[key]
         lane.queued_messages = [pair for pair in lane.queued_messages if pair[1].seq not in seqs]
         heapq.heapify(lane.queued_messages)
@@ -250,6 +264,7 @@ class Mailbox:
         if queued.seq in self._seqs:
             return
         self._seqs.add(queued.seq)
+        self.large += queued.large
         delivery = queued.delivery
         lane = self._lane(queued.lane)
         heapq.heappush(lane.queued_messages, (self._place(queued), queued))
@@ -268,7 +283,7 @@ class Mailbox:
             if head.seq != seq:
                 continue  # an offer made before the lane changed
             heapq.heappop(lane.queued_messages)
-            lane.busy = True
+            lane.busy, lane.worked_on = True, head.large
             self._seqs.discard(seq)
             self._counts[lane.key.task_id] -= 1
             return head
@@ -278,7 +293,8 @@ class Mailbox:
         """End the turn of a lane."""
         lane = self._lanes.get(key)
         if lane is not None:
-            lane.busy = False
+            self.large -= lane.worked_on
+            lane.busy, lane.worked_on = False, 0
             self._offer_or_forget(lane)
 
     def block(self, key: LaneKey) -> None:
@@ -317,6 +333,7 @@ class Mailbox:
         self._held.pop(task_id, None)
         self._counts.pop(task_id, None)
         self._seqs.difference_update(queued.seq for _, queued in dropped)
+        self.large -= sum([queued.large for _, queued in dropped])
         return [queued for _, queued in sorted(dropped, key=lambda pair: pair[0])]
 
     def _place(self, queued: QueuedMessage) -> tuple[int, int, int]:

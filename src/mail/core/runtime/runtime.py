@@ -359,6 +359,11 @@ class MAILRuntime(Federation, RuntimeViews):
         turns = self._scheduler.active.values()
         return [(turn.agent, turn.queued.delivery.tier) for turn in turns if not turn.abandoned]
 
+    @property
+    def large_mail(self) -> int:
+        """What the long messages come to that wait or are worked on, in characters."""
+        return self._context.mailbox.large
+
     def remembers(self, task_id: str) -> bool:
         """Tell whether a task can be taken up without a look at its log."""
         return self._context.active_tasks.remembers(task_id)

@@ -371,6 +371,7 @@ class TurnRunner:
     _rendered: tuple[Envelope | None, str] = (None, "")
     _written: tuple[str, str] = ("", "")
     _long_text: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _large_commit: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def run(self, turn: Turn) -> None:
         """Run a turn to its commit."""
@@ -426,9 +427,12 @@ class TurnRunner:
                 return
             await self._failed(turn, _reason(turn, error))
             return
-        if turn_result.size > _LARGE:
+        if turn_result.size <= _LARGE:
+            await self.committer.commit(turn, turn_result)
+            return
+        async with self._large_commit:  # each makes several copies of its texts
             await _let_others_on()
-        await self.committer.commit(turn, turn_result)
+            await self.committer.commit(turn, turn_result)
 
     async def _carry_out(self, turn: Turn, journal: Mapping[str, JournalRow]) -> None:
         """Run a call that somebody has accepted, or end a run because somebody ignored one."""
