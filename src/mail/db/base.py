@@ -536,8 +536,15 @@ class TaskRecords(Protocol):
             limit: At most so many.
         """
 
-    async def all_mail(self, owner: Owner, task_id: str) -> list[Delivery]:
-        """Return all of a task's deliveries by seq, consumed or not."""
+    async def all_mail(self, owner: Owner, task_id: str, *, whole: bool = True) -> list[Delivery]:
+        """Return all of a task's deliveries by seq, consumed or not.
+
+        Args:
+            owner: Whose task it is.
+            task_id: The task.
+            whole: With their long texts; else there may be something short in place of a body, for
+                whoever only asks who wrote to whom.
+        """
 
     async def mail_aside(
         self, owner: Owner, task_id: str, after: int = 0, limit: int | None = None

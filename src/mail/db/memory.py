@@ -417,7 +417,7 @@ class MemoryStore(MemoryApprovals, MemoryDesk, MemoryPreferences, MemoryWebhooks
             rows = [row for row in rows if _place(row) > _place(after)]
         return sorted(rows, key=_place)[:limit]
 
-    async def all_mail(self, owner: Owner, task_id: str) -> list[Delivery]:
+    async def all_mail(self, owner: Owner, task_id: str, *, whole: bool = True) -> list[Delivery]:
         """See `mail.db.base.Store.all_mail`."""
         task = self._task(owner, task_id)
         mail = {**task.settled, **task.ready} if task else {}

@@ -355,8 +355,11 @@ class _TaskRecords(Dialect):
         most = MANY if limit is None else limit
         return await self._mail(owner, task_id, which, *place, most)
 
-    async def all_mail(self, owner: Owner, task_id: str) -> list[Delivery]:
-        return await self._mail(owner, task_id, "ORDER BY seq")
+    async def all_mail(self, owner: Owner, task_id: str, *, whole: bool = True) -> list[Delivery]:
+        if whole:
+            return await self._mail(owner, task_id, "ORDER BY seq")
+        text = f"SELECT {MAIL_COLUMNS} FROM messages WHERE task = {self._the_task} ORDER BY seq"
+        return await self._fetch(_each(partial(as_delivery, task_id)), text, *owner, task_id)
 
     async def mail_aside(
         self, owner: Owner, task_id: str, after: int = 0, limit: int | None = None

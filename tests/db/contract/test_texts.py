@@ -116,6 +116,19 @@ async def test_everything_comes_back_as_it_was(store: Store, rows: Rows, name: s
     assert await everything(store, rows.alice) == expected(rows, turn, text)
 
 
+@pytest.mark.parametrize("name", TEXTS)
+async def test_who_wrote_to_whom_is_read_without_the_texts(
+    durable: Store, rows: Rows, name: str
+) -> None:
+    mail = rows.mail(payload=wire(TEXTS[name]))
+    await durable.post(rows.post(new=True, deliveries=(mail, mail)))
+    found = await durable.all_mail(rows.alice, "t1", whole=False)
+    assert [row.recipient for row in found] == [mail.recipient] * 2
+    read = [json.loads(row.payload) for row in found]
+    assert [(each["id"], each["message"]["subject"]) for each in read] == [("m1", "s")] * 2
+    assert max(len(row.payload) for row in found) < 2048
+
+
 async def test_a_journal_comes_back_as_it_was(store: Store, rows: Rows) -> None:
     seq = await rows.begin(store)
     facts = (

@@ -99,7 +99,8 @@ class MailboxLoader:
     async def recall(self, task: ActiveTask) -> None:
         """Find out which requests of a task from the store are still open (MAIL-DATA-12)."""
         if task.peering is None:  # else it was found out with what came from other swarms
-            for delivery in await self.context.store.all_mail(self.context.owner, task.task_id):
+            store, owner = self.context.store, self.context.owner
+            for delivery in await store.all_mail(owner, task.task_id, whole=False):
                 task.note_sent(Envelope.from_json(delivery.payload))
         if task.letters is not None:
             task.letters.fit(task.asks, self.context.participants)

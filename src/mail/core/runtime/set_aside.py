@@ -134,7 +134,7 @@ class SetAside:
         unread |= {each.delivery.seq for each in await store.mail_aside(owner, task.task_id)}
         return any(
             each.recipient == delivery.recipient and each.seq > delivery.seq
-            for each in await store.all_mail(owner, task.task_id)
+            for each in await store.all_mail(owner, task.task_id, whole=False)
             if each.seq not in unread
         )
 
