@@ -179,7 +179,7 @@ class TestDurability:
         assert {name for name in names if not name.endswith("-alone")} == kept
         found = await store.letters_by_id("example", sorted(names))
         assert all([row.name for row in receipts] == ["bob", "cyd"] for _, receipts in found)
-        assert await store.letter_bytes("example", "ann") == 301 * len(names)
+        assert await store.letter_bytes("example", "ann") == 751 * len(names)
         await store.close()
 
     async def test_a_deletion_cut_off_by_kill_9_is_finished_later(

@@ -26,6 +26,8 @@ _MOST_OVERDUE: Final = 100
 _SOON: Final = 2.0
 _LATELY: Final = 1500
 """Operations of somewhat more than ten seconds: how old the server's view of a share may be."""
+_BLOCK: Final = 4096
+"""What a small file counts as."""
 
 LetterKey = tuple[int, int]
 """The number of the operation that brought a letter, and which of its letters it is."""
@@ -428,10 +430,14 @@ class Model:
 
     def _is_full(self, op: Op, answer: Answer | None) -> bool:
         """Tell whether the actor stores too much; the server may not have noticed the latest."""
-        own = [key for key, file in self.files.items() if file.owner == op.actor]
-        if sum(self.files[key].size for key in own) < self.most_stored:
+        own = {
+            key: max(file.size, _BLOCK)
+            for key, file in self.files.items()
+            if file.owner == op.actor
+        }
+        if sum(own.values()) < self.most_stored:
             return False
-        counted = sum(self.files[key].size for key in own if op.number - key > _LATELY)
+        counted = sum(size for key, size in own.items() if op.number - key > _LATELY)
         noticed = counted >= self.most_stored
         return noticed or answer is None or answer.status == 507
 

@@ -404,7 +404,7 @@ def test_everything_survives_a_restart_and_who_waits_is_let_go(tmp_path: Path) -
 def test_who_stores_too_much_gets_507(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/mail.db"
     asyncio.run(known(url))
-    with serving(url, max_stored_bytes=2000, max_message_bytes=1500) as (http, _):
+    with serving(url, max_stored_bytes=2600, max_message_bytes=1500) as (http, _):
         long = {"recipient_id": "reviewer", "content": "x" * 1501}
         too_long = send(http, "editor", **long)
         assert too_long.status_code == 400

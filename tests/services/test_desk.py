@@ -288,7 +288,7 @@ async def test_a_page_has_1_to_100_letters(desk: MailDesk, limit: int) -> None:
 
 
 async def test_a_page_is_bounded_in_bytes(desk: MailDesk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk_module, "PAGE_BYTES", 2500)
+    monkeypatch.setattr(desk_module, "PAGE_BYTES", 3000)
     for number in range(5):
         await send(desk, "editor", "reviewer", str(number) * 900)
     page = await desk.get_messages("reviewer")

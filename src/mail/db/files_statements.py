@@ -18,10 +18,11 @@ ON CONFLICT DO NOTHING RETURNING 1
 """
 
 _GIVE_BACK: Final = """
-UPDATE desk_use SET bytes = bytes - $3
+UPDATE desk_use SET bytes = CASE WHEN bytes > $3 THEN bytes - $3 ELSE 0 END
 WHERE swarm_name = $1 AND name = (
     SELECT owner FROM desk_files WHERE swarm_name = $1 AND file_id = $2)
 """
+"""Small files of earlier versions counted for less than is given back: not below nothing."""
 
 _DROP: Final = f"""
 DELETE FROM desk_files WHERE swarm_name = $1 AND file_id = $2 RETURNING {_FILE}

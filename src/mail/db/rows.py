@@ -172,6 +172,10 @@ def namespace_range(prefix: tuple[str, ...]) -> tuple[str, str]:
 
 
 _ROW_BYTES: Final = 100
+_LETTER_BYTES: Final = 250
+"""Of a letter's row and of each receipt's: names, ids, times, and most of these in indexes."""
+_FILE_BYTES: Final = 4096
+"""What a file system takes for the smallest content."""
 _KEY_BYTES: Final = 300
 """Of an idempotency key's row: its fingerprint, its time, its owner, and these in indexes."""
 
@@ -194,7 +198,7 @@ def size_beside_task(post: Post) -> int:
 
 def letter_size(row: LetterRow) -> int:
     """Return about how many bytes a letter takes, with its receipts."""
-    return text_size(row.body) + text_size(row.subject) + _ROW_BYTES * (1 + len(row.recipients))
+    return text_size(row.body) + text_size(row.subject) + _LETTER_BYTES * (1 + len(row.recipients))
 
 
 def thread_size(row: ThreadRow) -> int:
@@ -204,7 +208,7 @@ def thread_size(row: ThreadRow) -> int:
 
 def file_size(row: FileRow) -> int:
     """Return about how many bytes a file takes."""
-    return row.size + text_size(row.name) + _ROW_BYTES
+    return max(row.size, _FILE_BYTES) + text_size(row.name) + _ROW_BYTES
 
 
 _AROUND_WORDS: Final = ".,;:!?…\"'()[]{}«»“”"

@@ -253,12 +253,12 @@ class TestMailboxes:
         assert await ids(store, which=LetterFilter(since=at(30))) == ["e"]
 
     async def test_a_page_is_bounded_in_bytes(self, store: Store) -> None:
-        """A letter for bob of 100 characters takes 300 and is told to."""
+        """A letter for bob of 100 characters takes 600 and is told to."""
         for number in range(4):
             await store.post_letters(post(letter(f"l{number}", body="x" * 100)))
         assert await ids(store, max_bytes=0) == ["l3"]
-        assert await ids(store, max_bytes=599) == ["l3"]
-        assert await ids(store, max_bytes=600) == ["l3", "l2"]
+        assert await ids(store, max_bytes=1199) == ["l3"]
+        assert await ids(store, max_bytes=1200) == ["l3", "l2"]
         assert await ids(store, max_bytes=10_000) == ["l3", "l2", "l1", "l0"]
         assert await ids(store, max_bytes=10_000, limit=3) == ["l3", "l2", "l1"]
 
@@ -497,17 +497,22 @@ class TestUse:
     async def test_bodies_subjects_and_recipients_count(self, store: Store) -> None:
         assert await store.letter_bytes(SWARM, "ann") == 0
         await store.post_letters(post(letter("a", body="ä" * 10, subject="ü")))
-        assert await store.letter_bytes(SWARM, "ann") == 20 + 2 + 200
+        assert await store.letter_bytes(SWARM, "ann") == 20 + 2 + 500
         await store.post_letters(post(letter("b", "ann", "bob", "cyd", body="x")))
-        assert await store.letter_bytes(SWARM, "ann") == 222 + 301
+        assert await store.letter_bytes(SWARM, "ann") == 522 + 751
         assert await store.letter_bytes(SWARM, "bob") == 0
         await discuss(store, "th")
-        assert await store.letter_bytes(SWARM, "ann") == 222 + 301 + len("about th") + 100
+        assert await store.letter_bytes(SWARM, "ann") == 522 + 751 + len("about th") + 100
+
+    async def test_a_recipient_counts_as_the_receipts_that_it_takes(self, store: Store) -> None:
+        names = [f"p{number}" for number in range(250)]
+        await store.post_letters(post(letter("a", "ann", *names, body="x", wants_ack=True)))
+        assert await store.letter_bytes(SWARM, "ann") == 1 + 251 * 250
 
     async def test_another_may_pay(self, store: Store) -> None:
         notice = letter("n", "", "bob", "cyd", kind="notice", body="x")
         await store.post_letters(post(notice, letter("m", body="y"), payer="dan"))
-        assert await store.letter_bytes(SWARM, "dan") == 301 + 201
+        assert await store.letter_bytes(SWARM, "dan") == 751 + 501
         assert await store.letter_bytes(SWARM, "ann") == 0
         dropped = await store.drop_letters(SWARM, at(1), 10)
         assert dropped.removed == 0

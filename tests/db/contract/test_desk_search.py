@@ -352,7 +352,7 @@ class TestPages:
 
     async def test_pages_are_bounded_in_bytes(self, store: Store) -> None:
         await bodies(store, **{f"l{n}": f"plan {'x' * 500}" for n in range(4)})
-        pages = await self.pages(store, "plan", limit=4, max_bytes=1500)
+        pages = await self.pages(store, "plan", limit=4, max_bytes=2100)
         assert pages == [["l3", "l2"], ["l1", "l0"]]
 
     async def test_a_page_may_be_short_and_go_on(self, durable: Store) -> None:

@@ -2,12 +2,14 @@
 
 import pytest
 
+from mail.db import files_statements
 from mail.db.base import Store
 from mail.db.desk import DeskPost, LetterPlace, LetterRow, MemberRow, ThreadRow
 from mail.db.files import FileRow
 from mail.errors import DeskConflict
 
 SWARM = "example"
+BLOCK = 4096
 
 
 def at(day: int) -> str:
@@ -63,9 +65,30 @@ async def test_a_file_counts_for_its_owner_until_it_is_removed(store: Store) -> 
     before = await store.letter_bytes(SWARM, "ann")
     await store.add_file(SWARM, file("f1"))
     await store.add_file(SWARM, file("f2"))
-    assert await store.letter_bytes(SWARM, "ann") == before + 2 * (1000 + 6 + 100)
+    each = BLOCK + 6 + 100
+    assert await store.letter_bytes(SWARM, "ann") == before + 2 * each
     await store.drop_file(SWARM, "f1")
-    assert await store.letter_bytes(SWARM, "ann") == before + 1000 + 6 + 100
+    assert await store.letter_bytes(SWARM, "ann") == before + each
+    await store.drop_file(SWARM, "f2")
+    assert await store.letter_bytes(SWARM, "ann") == before
+
+
+async def test_no_more_is_given_back_than_counted(
+    durable: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:  # as earlier versions counted
+        patch.setattr(files_statements, "file_size", lambda row: row.size)
+        await durable.add_file(SWARM, file("f1"))
+    await durable.drop_file(SWARM, "f1")
+    assert await durable.letter_bytes(SWARM, "ann") == 0
+
+
+async def test_a_small_file_counts_as_what_a_disk_takes_for_it(store: Store) -> None:
+    sizes = (0, 1, BLOCK, BLOCK + 1)
+    for number, size in enumerate(sizes):
+        await store.add_file(SWARM, file(f"s{number}")._replace(size=size))
+    taken = sum(max(size, BLOCK) for size in sizes) + len(sizes) * (6 + 100)
+    assert await store.letter_bytes(SWARM, "ann") == taken
 
 
 async def test_a_letter_carries_its_file_to_those_who_see_it(store: Store) -> None:
