@@ -57,6 +57,7 @@ WRONG: list[tuple[dict[str, Any], str | None, str]] = [
     ({"input": "x", "instructions": ["be kind"]}, "instructions", "string"),
     ({"input": "x", "metadata": {"a": 1}}, "metadata.a", "string"),
     ({"input": "x", "metadata": {str(n): "" for n in range(17)}}, "metadata", "16"),
+    ({"input": "x", "metadata": {str(n): 1 for n in range(17)}}, "metadata", "at most 16"),
     ({"input": "x", "conversation": "conv_1"}, "conversation", "previous_response_id"),
     ({"input": "x", "text": {"format": "json"}}, "text.format", "object"),
     ({"input": "x", "text": {"format": {"type": "xml"}}}, "text.format.type", "xml"),

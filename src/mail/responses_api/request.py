@@ -6,7 +6,15 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    ValidationError,
+    model_validator,
+)
 
 from mail.core.schema import problem_text
 from mail.core.tools.offer import Offer
@@ -282,6 +290,13 @@ class RunLimits(BaseModel):
     timeout: Annotated[float, Field(gt=0, le=3600)] = 3600.0
 
 
+def _few(value: object) -> object:
+    """Count the entries of an object before each is looked at."""
+    if isinstance(value, dict) and len(value) > MAX_METADATA:
+        raise ValueError(f"must have at most {MAX_METADATA} entries")
+    return value
+
+
 class _Fields(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
@@ -295,6 +310,7 @@ class _Fields(BaseModel):
     metadata: Annotated[
         dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
         Field(max_length=MAX_METADATA),
+        BeforeValidator(_few),
     ] = {}
     store: StrictBool = True
     stream: StrictBool = False
