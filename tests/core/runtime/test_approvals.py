@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from sys import getrefcount
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 from mail.clock import SystemClock
 from mail.core.actions import ActionCore
 from mail.core.approvals import ALLOWS, Answer, Answerer, Approval, read_answer
-from mail.core.runtime import RunRequest
+from mail.core.runtime import RunRequest, action_runner, approvals
+from mail.core.runtime.action_runner import check_action_arguments
 from mail.core.runtime.approvals import default_description
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
@@ -43,6 +45,11 @@ SEND = {
     },
     "required": ["to"],
     "additionalProperties": False,
+}
+TALLY = {
+    "type": "object",
+    "properties": {"numbers": {"type": "array", "items": {"type": "integer"}}},
+    "required": ["numbers"],
 }
 ALICE = Answerer("user", "test_user", owner=True)
 ADMIN = Answerer("admin", "root")
@@ -187,6 +194,54 @@ async def test_an_edit_runs_other_arguments_and_the_agent_sees_them(store) -> No
     assert not any(m.get("type") for m in seen[1])
     [event] = [event for event in task.events if event.kind == "approval_answered"]
     assert event.extra["changed"]["to"] == {"from": "bob", "to": "carol"}
+    await runtime.shutdown()
+
+
+async def test_long_arguments_are_checked_in_a_thread(
+    store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[bool] = []
+
+    def checked(name: str, arguments: dict, schema: dict) -> None:
+        threads.append(threading.current_thread() is not threading.main_thread())
+        check_action_arguments(name, arguments, schema)
+
+    for module in (approvals, action_runner):
+        monkeypatch.setattr(module, "check_action_arguments", checked)
+    post = Post()
+    core = supervisor(script([("tally", {"numbers": [1]})]), ())
+    core.actions = {"tally": ActionCore(post.look, "tally", TALLY, approval=post.approval)}
+    runtime = runtime_of({"supervisor": core}, store=store)
+    [record] = await start(runtime, 1)
+    wrong = {"type": "edit", "args": {"args": {"numbers": [*range(1000), "x"]}}}
+    with pytest.raises(ApprovalError, match="'x' is not of type"):
+        await answer(runtime, record, wrong)
+    assert threads[-1]
+    await answer(runtime, record, {"type": "edit", "args": {"args": {"numbers": "[1, 2]"}}})
+    assert not threads[-1] and threads.count(True) == 1
+    await end_of(runtime)
+    assert post.looked == 1
+    await runtime.shutdown()
+
+
+async def test_long_arguments_of_an_agent_are_checked_in_a_thread(
+    store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[bool] = []
+
+    def checked(name: str, arguments: dict, schema: dict) -> None:
+        threads.append(threading.current_thread() is not threading.main_thread())
+        check_action_arguments(name, arguments, schema)
+
+    monkeypatch.setattr(action_runner, "check_action_arguments", checked)
+    post = Post()
+    calls = [("tally", {"numbers": [1]}), ("tally", {"numbers": list(range(1000))})]
+    core = supervisor(script(calls), ())
+    core.actions = {"tally": ActionCore(post.look, "tally", TALLY)}
+    runtime = runtime_of({"supervisor": core}, store=store)
+    run = await runtime.open_run(RunRequest(message=user_message("Count")))
+    assert (await run.result(5)).status is TaskState.COMPLETED
+    assert sorted(threads) == [False, True] and post.looked == 2
     await runtime.shutdown()
 
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -36,7 +36,7 @@ from mail.errors import StoreError, ToolError
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
-__all__ = ["ActionRunner", "check_action_arguments"]
+__all__ = ["ActionRunner", "check_action_arguments", "is_long"]
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +46,9 @@ _UNKNOWN = (
 )
 _OPEN = (TaskState.RUNNING, TaskState.PAUSED)
 _SHOWN_PROBLEMS = 3
+_MANY_VALUES = 500
+"""Values of arguments that are checked on the event loop, in some milliseconds."""
+_TEXT_OF_A_VALUE = 16
 _SEE_RESULT = "The action failed. The result of its call says why."
 
 
@@ -80,7 +83,11 @@ class ActionRunner:
             return _completing(turn, action, told)
         if known is not None and not action.idempotent:
             return self._unknown(turn, call)
-        check_action_arguments(call.tool_name, call.tool_args, action.parameters)
+        checked = (call.tool_name, call.tool_args, action.parameters)
+        if is_long(call.tool_args):
+            await asyncio.to_thread(check_action_arguments, *checked)
+        else:
+            check_action_arguments(*checked)
         if known is None:
             self._announce(turn, turn_result, call)
         if not action.idempotent:
@@ -234,6 +241,25 @@ def _completing(turn: Turn, action: ActionCore, outcome: ToolOutcome) -> ToolOut
     if action.completes and outcome.ok and turn.task.row.state in _OPEN:
         return outcome._replace(completes=outcome.details, reprompt=None)
     return outcome
+
+
+def is_long(arguments: Mapping[str, Any] | None) -> bool:
+    """Tell whether it takes long to check arguments against a schema.
+
+    They have many values, or a long text, which may stand for many.
+    """
+    waiting: list[Any] = [arguments]
+    values = 0
+    while waiting and values <= _MANY_VALUES:
+        value = waiting.pop()
+        if isinstance(value, Mapping):
+            value = list(value.values())
+        if isinstance(value, list):
+            values += len(value)
+            waiting += value[:_MANY_VALUES]
+        elif isinstance(value, str):
+            values += len(value) // _TEXT_OF_A_VALUE
+    return values > _MANY_VALUES
 
 
 def check_action_arguments(name: str, arguments: dict[str, Any], schema: dict[str, Any]) -> None:

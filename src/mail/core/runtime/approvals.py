@@ -27,7 +27,7 @@ from mail.core.approvals import (
     Answerer,
     Approval,
 )
-from mail.core.runtime.action_runner import check_action_arguments
+from mail.core.runtime.action_runner import check_action_arguments, is_long
 from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.turn import Turn
@@ -46,6 +46,7 @@ __all__ = [
     "accepted_call",
     "approval_rows",
     "check_answer",
+    "checked_answer",
     "closed_approvals",
     "describe_held",
     "ended_text",
@@ -272,6 +273,23 @@ def check_answer(
     if answer.args is not None:  # of an accept
         _check_repeated(row, answer, context)
     return Answer(answer.type)
+
+
+async def checked_answer(
+    task: ActiveTask, row: ApprovalRow, answer: Answer, by: Answerer, context: RuntimeContext
+) -> Answer:
+    """Check an answer as `check_answer` does; in a thread if its arguments are long.
+
+    Raises:
+        ApprovalClosed, ApprovalError, Forbidden: see `check_answer`.
+    """
+    if not is_long(answer.args):
+        return check_answer(task, row, answer, by, context)
+    checked = await asyncio.to_thread(check_answer, task, row, answer, by, context)
+    newest = task.approvals.get((row.agent, row.call_id))
+    if newest is not row:  # its run has ended meanwhile
+        raise ApprovalClosed(newest.status if newest else "ignored")
+    return checked
 
 
 def _check_repeated(row: ApprovalRow, answer: Answer, context: RuntimeContext) -> None:

@@ -22,6 +22,7 @@ from mail.core.runtime.approvals import (
     CANCELLED,
     IGNORED,
     check_answer,
+    checked_answer,
     ended_text,
     feedback_of,
     told_answer,
@@ -489,7 +490,7 @@ class Submissions:
 
         Raises:
             UnknownTask, UnknownApproval, ApprovalClosed, ApprovalError, Forbidden: see
-                `prepare_decision`; nothing was changed.
+                `mail.core.runtime.approvals.check_answer`; nothing was changed.
             ShuttingDown: the runtime takes no more work.
             StoreError: it could not be stored.
         """
@@ -504,6 +505,7 @@ class Submissions:
             asked = next(rows, None)
             if asked is None:
                 raise UnknownApproval
+            answer = await checked_answer(task, asked, answer, by, self.context)
             decision = prepare_decision(task, asked, answer, by, self.context, self.mail_delivery)
             message = decision.mail.envelopes[0] if decision.mail.envelopes else None
             request = RunRequest(
@@ -809,13 +811,12 @@ def prepare_decision(
     context: RuntimeContext,
     mail_delivery: MailDelivery,
 ) -> Resumption:
-    """Check an answer to what people are asked; nothing is changed yet.
+    """Return what a checked answer to what people are asked leads to; nothing is changed yet.
 
     Raises:
-        ApprovalClosed, ApprovalError, Forbidden: see `mail.core.runtime.approvals.check_answer`.
+        ApprovalClosed: the call has a result.
         UnknownAgent: the agent is not in the swarm any more, so its call can only be ignored.
     """
-    answer = check_answer(task, asked, answer, by, context)
     call = task.calls[(asked.agent, asked.call_id)]
     if call.answer is not None:
         raise ApprovalClosed(asked.status)
