@@ -4,7 +4,7 @@ The rules are those of `mail.services.approvals`.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing
 from functools import partial, wraps
 from typing import Annotated, Any, Final, Literal
@@ -80,14 +80,34 @@ class ApprovalAnswerIn(RequestBody):
     ] = None
 
 
-_ANSWER: Final[dict[str, Any]] = {
+_CALL: Final[dict[str, Any]] = {
     "type": "object",
-    "required": ["type"],
-    "properties": {
-        "type": {"type": "string", "enum": list(ALLOWS)},
-        "args": {"description": ApprovalAnswerIn.model_fields["args"].description},
-    },
+    "required": ["args"],
+    "properties": {"action": {"type": "string"}, "args": {"type": "object"}},
 }
+_ARGS: Final[Mapping[str, dict[str, Any]]] = {
+    "accept": {"anyOf": [{"type": "null"}, _CALL]},
+    "edit": _CALL,
+    "ignore": {},
+    "response": {"type": "string", "pattern": r"\S"},
+}
+
+
+def _answer_of(kind: str) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "required": ["type", "args"] if kind in ("edit", "response") else ["type"],
+        "properties": {
+            "type": {"const": kind},
+            "args": {
+                "description": ApprovalAnswerIn.model_fields["args"].description,
+                **_ARGS[kind],
+            },
+        },
+    }
+
+
+_ANSWER: Final[dict[str, Any]] = {"anyOf": [_answer_of(kind) for kind in ALLOWS]}
 _BODY: Final[dict[str, Any]] = {
     "requestBody": {
         "required": True,
