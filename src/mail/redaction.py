@@ -31,8 +31,8 @@ HIDDEN: Final = "[redacted]"
 _BLOTTED: Final = (HIDDEN, HIDDEN[:-1])
 _LONGEST_TEXT: Final = 3072
 _MARGIN: Final = 512
-_SHORT: Final = 256
 """What is left out on both sides of a cut, where half a secret may not be recognised."""
+_SHORT: Final = 256
 _DEEPEST: Final = 6
 _LONGEST: Final = 4096
 

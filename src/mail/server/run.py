@@ -346,8 +346,7 @@ def spare_collector() -> None:
 def give_back_large_blocks() -> None:
     """Have the C library give back at once what large texts took. Does nothing but with glibc.
 
-    For a server in a process of its own. Else it keeps them for later ones, of other sizes, and
-    the process grows to several times of what it uses.
+    For a server in a process of its own. Else it keeps many of them for later ones, of other sizes.
     """
     adjust = getattr(ctypes.CDLL(None), "mallopt", None)
     if adjust is not None:

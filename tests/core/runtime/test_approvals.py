@@ -197,17 +197,21 @@ async def test_an_edit_runs_other_arguments_and_the_agent_sees_them(store) -> No
     await runtime.shutdown()
 
 
-async def test_long_arguments_are_checked_in_a_thread(
-    store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    threads: list[bool] = []
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Return, for each check of arguments, whether it was done in a thread of its own."""
+    noted: list[bool] = []
 
     def checked(name: str, arguments: dict, schema: dict) -> None:
-        threads.append(threading.current_thread() is not threading.main_thread())
+        noted.append(threading.current_thread() is not threading.main_thread())
         check_action_arguments(name, arguments, schema)
 
     for module in (approvals, action_runner):
         monkeypatch.setattr(module, "check_action_arguments", checked)
+    return noted
+
+
+async def test_long_arguments_are_checked_in_a_thread(store, threads: list[bool]) -> None:
     post = Post()
     core = supervisor(script([("tally", {"numbers": [1]})]), ())
     core.actions = {"tally": ActionCore(post.look, "tally", TALLY, approval=post.approval)}
@@ -225,15 +229,8 @@ async def test_long_arguments_are_checked_in_a_thread(
 
 
 async def test_long_arguments_of_an_agent_are_checked_in_a_thread(
-    store, monkeypatch: pytest.MonkeyPatch
+    store, threads: list[bool]
 ) -> None:
-    threads: list[bool] = []
-
-    def checked(name: str, arguments: dict, schema: dict) -> None:
-        threads.append(threading.current_thread() is not threading.main_thread())
-        check_action_arguments(name, arguments, schema)
-
-    monkeypatch.setattr(action_runner, "check_action_arguments", checked)
     post = Post()
     calls = [("tally", {"numbers": [1]}), ("tally", {"numbers": list(range(1000))})]
     core = supervisor(script(calls), ())

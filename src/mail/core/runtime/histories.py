@@ -23,17 +23,12 @@ from mail.core.runtime.mailbox import LaneKey
 from mail.db.base import HistoryRecords, Owner
 from mail.services.event_log import Room
 
-__all__ = ["Entry", "Histories", "edit_entry", "edited_history", "text_bytes", "with_arguments"]
+__all__ = ["Entry", "Histories", "edit_entry", "edited_history", "with_arguments"]
 
 Entry = dict[str, Any]
 
 _LARGE: Final = 64 * 1024
 """Bytes of a history that is decoded in a thread, and that counts while an agent works with it."""
-
-
-def text_bytes(text: str) -> int:
-    """Return the bytes that a text takes in memory."""
-    return sys.getsizeof(text)
 
 
 @dataclass(slots=True, eq=False)
@@ -113,7 +108,7 @@ class Histories:
 
     async def _load(self, key: LaneKey) -> _History:
         rows = await self._store.history(self._owner, key.task_id, key.agent)
-        size = sum(map(text_bytes, rows))
+        size = sum(map(sys.getsizeof, rows))
         if size > _LARGE:
             entries = await asyncio.to_thread(_decoded, rows)
         else:
@@ -143,7 +138,7 @@ class Histories:
         history = self._lanes.get(key)
         if history is None:
             return
-        size = sum(map(text_bytes, written))
+        size = sum(map(sys.getsizeof, written))
         history.size += size
         if history.entries is not None:
             history.entries.extend(entries)
