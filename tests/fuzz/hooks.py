@@ -124,7 +124,7 @@ def _know_the_memory(case: Any) -> None:
 def _know_the_call(case: Any) -> None:
     """Answer real calls with what all of them take, and others, which are 404, in any way."""
     answer = case.body[0] if isinstance(case.body, list) and case.body else case.body
-    if not isinstance(answer, dict) or answer.get("type") != "ignore":
+    if not isinstance(answer, dict) or answer.get("type") != "response":
         case.path_parameters["approval_id"] = f"no-{uuid.uuid4()}"
 
 
