@@ -10,7 +10,7 @@ import pytest
 
 from mail.core.agents import AgentFunction
 from mail.core.runtime import MAILRuntime, RunRequest, RuntimeSettings
-from mail.core.runtime.histories import Histories
+from mail.core.runtime.histories import Histories, Loan
 from mail.core.runtime.mailbox import LaneKey
 from mail.core.tasks import TaskState
 from mail.db.base import Owner
@@ -40,12 +40,19 @@ def rows() -> Rows:
     return Rows()
 
 
+@asynccontextmanager
+async def lent(histories: Histories, key: LaneKey) -> AsyncIterator[Loan]:
+    loan = await histories.read(key)
+    yield loan
+    histories.give_back(loan)
+
+
 class TestHistories:
     async def test_who_works_with_a_large_one_lets_others_wait(self, rows: Rows) -> None:
         histories = Histories(rows, ALICE, 150 * KB)
-        async with histories.read(A) as (entries, size):
-            assert [entry["content"][0] for entry in entries] == ["a", "a"]
-            assert 100 * KB <= size < 101 * KB
+        async with lent(histories, A) as loan:
+            assert [entry["content"][0] for entry in loan.entries] == ["a", "a"]
+            assert 100 * KB <= loan.size < 101 * KB
             waiting = asyncio.create_task(self._length(histories, B))
             for _ in range(20):
                 await asyncio.sleep(0)
@@ -54,8 +61,8 @@ class TestHistories:
         assert await waiting == 2
 
     async def _length(self, histories: Histories, key: LaneKey) -> int:
-        async with histories.read(key) as (entries, _):
-            return len(entries)
+        async with lent(histories, key) as loan:
+            return len(loan.entries)
 
     async def test_one_that_is_larger_than_the_room_has_it_for_itself(self, rows: Rows) -> None:
         histories = Histories(rows, ALICE, KB)
@@ -71,13 +78,27 @@ class TestHistories:
         await self._length(histories, A)
         assert rows.reads == {"a": 2, "b": 1, "c": 1}
 
+    async def test_what_was_used_last_is_kept(self, rows: Rows) -> None:
+        histories = Histories(rows, ALICE, 250 * KB)
+        for key in (A, B):
+            await self._length(histories, key)
+        histories.give_back(histories.at_hand(A, fresh=False))
+        await self._length(histories, C)
+        assert histories.lanes() == [A, C]
+
     async def test_one_that_began_here_is_read_when_it_was_let_go(self, rows: Rows) -> None:
         histories = Histories(rows, ALICE, 150 * KB)
-        assert histories.at_hand(A, fresh=True) == []
+        assert histories.at_hand(A, fresh=True).entries == []
         entry = {"role": "user", "content": "a" * 50 * KB}
         histories.append(A, [entry, entry], [json.dumps(entry)] * 2)
-        assert histories.at_hand(A, fresh=True) is None  # it is large: it counts
-        await self._length(histories, B)
+        large = histories.at_hand(A, fresh=True)
+        assert len(large.entries) == 2
+        waiting = asyncio.create_task(self._length(histories, B))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not waiting.done()  # it is large: it counts
+        histories.give_back(large)
+        assert await waiting == 2
         assert histories.lanes() == [B]
         histories.append(A, [entry], [json.dumps(entry)])
         assert await self._length(histories, A) == 2  # what the store has
@@ -87,7 +108,7 @@ class TestHistories:
         entry = {"role": "user", "content": "s" * KB}
         for number in range(30):
             key = LaneKey(f"t{number}", "small")
-            assert histories.at_hand(key, fresh=True) == []
+            assert histories.at_hand(key, fresh=True).entries == []
             histories.append(key, [entry], [json.dumps(entry)])
         assert 5 < len(histories.lanes()) < 10
         assert histories.at_hand(LaneKey("t0", "small"), fresh=True) is None
@@ -95,7 +116,7 @@ class TestHistories:
 
     async def test_a_cancelled_reader_leaves_its_room(self, rows: Rows) -> None:
         histories = Histories(rows, ALICE, 150 * KB)
-        async with histories.read(A):
+        async with lent(histories, A):
             waiting = asyncio.create_task(self._length(histories, B))
             await asyncio.sleep(0)
             waiting.cancel()

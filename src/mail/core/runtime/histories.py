@@ -12,10 +12,9 @@ needed; those that agents work with share a room, in which a large one waits for
 import asyncio
 import sys
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
@@ -23,7 +22,7 @@ from mail.core.runtime.mailbox import LaneKey
 from mail.db.base import HistoryRecords, Owner
 from mail.services.event_log import Room
 
-__all__ = ["Entry", "Histories", "edit_entry", "edited_history", "with_arguments"]
+__all__ = ["Entry", "Histories", "Loan", "edit_entry", "edited_history", "with_arguments"]
 
 Entry = dict[str, Any]
 
@@ -41,6 +40,17 @@ class _History:
     entries: list[Entry] | None
     size: int = 0
     users: int = 0
+
+
+class Loan(NamedTuple):
+    """A history that an agent works with: its entries, which are not to change, and their bytes.
+
+    ``history`` is None for a small one, which takes no room.
+    """
+
+    entries: list[Entry]
+    size: int
+    history: _History | None
 
 
 class Histories:
@@ -61,8 +71,8 @@ class Histories:
         self._most = sys.maxsize if most is None else most
         self._room = Room(self._most)
 
-    def at_hand(self, key: LaneKey, *, fresh: bool) -> list[Entry] | None:
-        """Return an agent's history; None when it is to be `read`. The list is not to change.
+    def at_hand(self, key: LaneKey, *, fresh: bool) -> Loan | None:
+        """Lend an agent's history; None when it is to be `read`. What is lent is to be given back.
 
         Args:
             key: Whose history.
@@ -71,27 +81,18 @@ class Histories:
         history = self._lanes.get(key)
         if history is None and fresh:
             history = self._put(key, [], 0)
-        if history is None or history.size > _LARGE:
+        if history is None or history.entries is None:
             return None
         self._lanes.move_to_end(key)
-        return history.entries
+        if history.size <= _LARGE:
+            return Loan(history.entries, history.size, None)
+        return self._lent(history, history.entries) if self._room.fits(history.size) else None
 
-    @asynccontextmanager
-    async def read(self, key: LaneKey) -> AsyncIterator[tuple[list[Entry], int]]:
-        """Give a history that is large, or not in memory, as `at_hand` does, and its size in bytes.
+    async def read(self, key: LaneKey) -> Loan:
+        """Lend a history that is large, or not in memory, as `at_hand` does.
 
         It waits while others that agents work with leave no room for it.
         """
-        history, entries = await self._taken(key)
-        size = history.size
-        try:
-            yield entries, size
-        finally:
-            history.users -= 1
-            self._room.give(size)
-            self._trim()
-
-    async def _taken(self, key: LaneKey) -> tuple[_History, list[Entry]]:
         room = self._room
         while True:
             async with room.reading:
@@ -99,12 +100,22 @@ class Histories:
                 if history is None or (history.entries is None and room.fits(history.size)):
                     history = await self._load(key)
                 if history.entries is not None and room.fits(history.size):
-                    room.taken += history.size
-                    history.users += 1
-                    self._trim()
-                    return history, history.entries
+                    return self._lent(history, history.entries)
                 self._trim()
             await room.freed()
+
+    def _lent(self, history: _History, entries: list[Entry]) -> Loan:
+        self._room.taken += history.size
+        history.users += 1
+        self._trim()
+        return Loan(entries, history.size, history)
+
+    def give_back(self, loan: Loan) -> None:
+        """Take back what was lent."""
+        if loan.history is not None:
+            loan.history.users -= 1
+            self._room.give(loan.size)
+            self._trim()
 
     async def _load(self, key: LaneKey) -> _History:
         rows = await self._store.history(self._owner, key.task_id, key.agent)

@@ -488,17 +488,17 @@ class TurnRunner:
             reply = Reply.from_json(known.payload)
             turn_result.remember_reply(reply)
             return reply
-        lane = turn.queued.lane
-        history = self.context.histories.at_hand(lane, fresh=turn.task.fresh)
-        if history is not None:
-            return await self._ask(turn, turn_result, history + incoming)
-        async with self.context.histories.read(lane) as (history, size):
-            reason = self._too_large(turn.agent, size)
+        lane, histories = turn.queued.lane, self.context.histories
+        loan = histories.at_hand(lane, fresh=turn.task.fresh) or await histories.read(lane)
+        try:
+            reason = self._too_large(turn.agent, loan.size)
             # One copy; unpacking would make two of a long list.
-            return await self._ask(turn, turn_result, history + incoming, reason)
+            return await self._ask(turn, turn_result, loan.entries + incoming, reason)
+        finally:
+            histories.give_back(loan)
 
     async def _ask(
-        self, turn: Turn, turn_result: TurnResult, messages: list[Entry], reason: str | None = None
+        self, turn: Turn, turn_result: TurnResult, messages: list[Entry], reason: str | None
     ) -> Reply | None:
         """Return the agent's reply; None when there is a reason not to ask it, or nobody waits."""
         quota = self.context.settings.quota
