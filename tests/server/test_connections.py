@@ -94,10 +94,14 @@ async def everything(reader: asyncio.StreamReader) -> bytes:
 
 
 async def drip(writer: asyncio.StreamWriter, text: bytes) -> None:
-    """Send a byte now and then, for as long as the connection is open."""
-    with contextlib.suppress(ConnectionError):
+    """Send a byte now and then, for as long as the connection is open.
+
+    Past the writer: the error of a send that came too late would hide the answer from its reader.
+    """
+    with writer.get_extra_info("socket").dup() as plain, contextlib.suppress(ConnectionError):
         while not writer.is_closing():
-            writer.write(text)
+            with contextlib.suppress(BlockingIOError):
+                plain.send(text)
             await asyncio.sleep(0.02)
 
 
