@@ -33,11 +33,12 @@ _ROOM_BYTES: Final = 16 * 1024 * 1024
 
 
 class Room:
-    """What the large pages of events that are read for one caller may take in memory together.
+    """What large things that are read for one owner may take in memory together.
 
-    A page that finds no room waits until others are sent. One that is larger than the room has it
-    for itself. The caller's pages are read one after the other, and so are the pieces made in which
-    they are sent (`turn`): other callers' come in between.
+    A caller's pages of events, a caller's requests, and a runtime's histories have one each.
+    What finds no room waits until others are done. What is larger than the room has it for itself.
+    Things are read one after the other (`reading`), and so are the pieces made in which answers are
+    sent (`turn`): other owners' come in between.
 
     Args:
         size: In bytes.
