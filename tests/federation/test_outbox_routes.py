@@ -16,10 +16,17 @@ from mail.config.server import FederationConfig
 from mail.db.memory import MemoryStore
 from mail.db.urls import open_store
 from mail.errors import ClientHTTPError
+from mail.net.outbox import SendingSettings
 from mail.net.registry import SwarmRegistry
 from mail.server.federation import Federation, GatewaySwitch
 from tests.federation.harbour import HARBOUR, WEATHER, harbour, weather
 from tests.federation.kit import Node, register, started, token_of, until
+
+
+@pytest.fixture(autouse=True)
+def only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no second attempt come by itself: here, they are asked for."""
+    monkeypatch.setattr(SendingSettings, "pause", lambda *_: 3600.0)
 
 
 @contextlib.asynccontextmanager
