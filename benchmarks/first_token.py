@@ -8,7 +8,6 @@ way to the provider does not count, nor what the provider takes to think.
 import asyncio
 import json
 import os
-import socket
 import statistics
 import sys
 import time
@@ -28,6 +27,7 @@ from mail.db.base import TokenRow
 from mail.llm.litellm_model import load_library
 from mail.llm.request import Wire
 from mail.llm.wires import decoder_of
+from tests.support.ports import free_port
 
 __all__ = ["report_first_tokens"]
 
@@ -105,7 +105,7 @@ async def _served(reader: httpx.AsyncClient, wire: Wire) -> float:
 async def _server() -> AsyncIterator[httpx.AsyncClient]:
     """Run ``mail server`` in a folder of its own; yield a caller's client."""
     with TemporaryDirectory(prefix="mail-bench-") as name:
-        folder, port, token = Path(name), _free_port(), new_token()
+        folder, port, token = Path(name), free_port(), new_token()
         _write_files(folder, port)
         await _put_token(folder, token)
         environment = {key: os.environ[key] for key in os.environ if key not in _FOREIGN}
@@ -129,12 +129,6 @@ async def _server() -> AsyncIterator[httpx.AsyncClient]:
             if process.returncode is None:
                 process.terminate()
             await process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _write_files(folder: Path, port: int) -> None:

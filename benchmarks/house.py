@@ -24,10 +24,10 @@ import httpx
 import mail
 from benchmarks.crowd_server import make_tokens, token_of
 from benchmarks.edge_server import edge_template
-from benchmarks.serving import free_port
 from mail.config.server import ServerConfig, SettingsConfig, StoreConfig, SwarmConfig
 from mail.server.run import run_server
 from mail.utils.logger import init_logger
+from tests.support.ports import free_port
 
 _SOURCE = Path(mail.__file__).parent
 _PREFIX = f"{_SOURCE}/"

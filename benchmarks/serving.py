@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -11,16 +10,11 @@ from typing import IO
 
 import aiohttp
 
-__all__ = ["free_port", "serving"]
+from tests.support.ports import free_port
+
+__all__ = ["serving"]
 
 _SECONDS_TO_START = 60
-
-
-def free_port() -> int:
-    """Return a port that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @asynccontextmanager

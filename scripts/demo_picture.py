@@ -39,7 +39,7 @@ def printed() -> list[str]:
     """Return the lines of the demo that tell who writes to whom, and the answer."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "scripts" / "demo.py")],
-        capture_output=True, text=True, encoding="utf-8", check=True,
+        stdout=subprocess.PIPE, text=True, encoding="utf-8", check=True,
     )  # fmt: skip
     lines = done.stdout.splitlines()
     first, last = (

@@ -100,10 +100,17 @@ def environment() -> dict[str, str]:
 
 
 def free_port() -> int:
-    """Return a loopback port that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Reserve a loopback port for as long as this process lives, and return it.
+
+    A socket stays bound to it, so the kernel gives it to nobody who asks for any port. A server
+    that names it gets it: both set SO_REUSEADDR, and only the server listens.
+    """
+    with socket.socket() as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(("127.0.0.1", 0))
+        port = int(bound.getsockname()[1])
+        bound.detach()  # left open on purpose; the end of the process closes it
+    return port
 
 
 def with_model(model: str | None, folder: Path) -> Path:

@@ -7,13 +7,13 @@ the tests with the checkout's source.
 import os
 import re
 import shutil
-import socket
 import sys
 import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 
 from tests.docs.pages import ROOT
+from tests.support.ports import free_port
 
 _COMMANDS = {
     "python": "",
@@ -24,13 +24,6 @@ _COMMANDS = {
 _COPIED = ("mail.toml", "swarms.json", "pyproject.toml", "constraints.txt", "Makefile")
 _FOREIGN = ("_API_KEY", "_API_BASE", "_BASE_URL", "_ENDPOINT")
 _DROPPED = ("DATABASE_URL", "MAIL_CONFIG_PATH", "MAIL_LOG_LEVEL", "MAIL_URL", "MAKEFLAGS")
-
-
-def free_port() -> int:
-    """Return a loopback port that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def replacements() -> dict[str, str]:

@@ -220,6 +220,22 @@ async def test_a_model_that_fails_is_a_failure(tmp_path: Path) -> None:
     assert "The smoke test failed: 'scripted/no:SCRIPT' does not name a script" in output
 
 
+# --- ports ---------------------------------------------------------------------------------------
+
+
+async def test_the_port_of_a_demo_is_given_to_nobody_else_before_its_server_starts(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "other.py").write_text(
+        f"import socket, sys; sys.path.insert(0, {str(ROOT / 'scripts')!r})\n"
+        "from serving import free_port\n"
+        "socket.socket().bind(('127.0.0.1', free_port()))\n"
+    )
+    code, output = await run(str(tmp_path / "other.py"), folder=tmp_path)
+    assert code == 1
+    assert "Address already in use" in output
+
+
 # --- demo_picture ------------------------------------------------------------------------------
 
 

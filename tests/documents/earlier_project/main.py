@@ -71,9 +71,10 @@ async def answering(client: MAILClient) -> None:
 
 
 async def over_http() -> dict[str, object]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    kept = socket.socket()  # holds the port for the servers of this run
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    kept.bind(("127.0.0.1", 0))
+    port = kept.getsockname()[1]
     token = mail("token", "create", "--role", "user", "--id", "me", "--store", "sqlite:///mail.db")
     url = f"http://127.0.0.1:{port}"
     config = ClientConfig(timeout=60.0)
