@@ -27,7 +27,7 @@ from mail.db.base import TokenRow
 from mail.llm.litellm_model import load_library
 from mail.llm.request import Wire
 from mail.llm.wires import decoder_of
-from tests.support.ports import free_port
+from scripts.ports import free_port
 
 __all__ = ["report_first_tokens"]
 

@@ -27,7 +27,7 @@ from benchmarks.edge_server import edge_template
 from mail.config.server import ServerConfig, SettingsConfig, StoreConfig, SwarmConfig
 from mail.server.run import run_server
 from mail.utils.logger import init_logger
-from tests.support.ports import free_port
+from scripts.ports import free_port
 
 _SOURCE = Path(mail.__file__).parent
 _PREFIX = f"{_SOURCE}/"

@@ -10,7 +10,7 @@ from typing import IO
 
 import aiohttp
 
-from tests.support.ports import free_port
+from scripts.ports import free_port
 
 __all__ = ["serving"]
 

@@ -18,10 +18,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ports import free_port
 from serving import (
     DemoFailedError,
     Place,
-    free_port,
     headline,
     make_token,
     run_in_folder,

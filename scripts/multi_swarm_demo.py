@@ -17,11 +17,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ports import free_port
 from serving import (
     SWARMS,
     DemoFailedError,
     Place,
-    free_port,
     headline,
     make_token,
     run_in_folder,

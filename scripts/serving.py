@@ -7,7 +7,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import sys
 import textwrap
 import time
@@ -97,20 +96,6 @@ def short(value: object, width: int = WIDTH) -> str:
 def environment() -> dict[str, str]:
     """Return the environment without settings that would lead a server elsewhere."""
     return {name: value for name, value in os.environ.items() if name not in FOREIGN}
-
-
-def free_port() -> int:
-    """Reserve a loopback port for as long as this process lives, and return it.
-
-    A socket stays bound to it, so the kernel gives it to nobody who asks for any port. A server
-    that names it gets it: both set SO_REUSEADDR, and only the server listens.
-    """
-    with socket.socket() as bound:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(("127.0.0.1", 0))
-        port = int(bound.getsockname()[1])
-        bound.detach()  # left open on purpose; the end of the process closes it
-    return port
 
 
 def with_model(model: str | None, folder: Path) -> Path:

@@ -13,7 +13,7 @@ from mail.errors import Forbidden, MAILError, UnknownTask
 from mail.net import SwarmRegistry
 from mail.testing import agent_from
 from mail.version import get_protocol_version
-from tests.support.ports import free_port
+from scripts.ports import free_port
 
 Agent = Callable[[list[dict[str, Any]], Any], list[tuple[str, dict[str, Any]]]]
 

@@ -21,7 +21,7 @@ from mail.auth.callers import hash_token
 from mail.db.base import TokenRow
 from mail.db.sqlite.store import SQLiteStore
 from mail.errors import MAILError
-from tests.support.ports import free_port
+from scripts.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "mail_start-server-test-000000000000"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.ports import free_port
+from scripts.ports import free_port
 
 GREET = '''
 from pydantic import BaseModel

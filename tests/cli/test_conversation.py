@@ -17,11 +17,11 @@ from mail.db.base import TokenRow
 from mail.db.memory import MemoryStore
 from mail.db.urls import open_store
 from mail.server.app import create_app
+from scripts.ports import free_port
 from tests.cli.terminal import Terminal, terminal
 from tests.server import conftest as served
 from tests.server.kit import CALLERS, TOKENS, Script, Template, config, running_server
 from tests.server.test_approvals import SENT, swarm
-from tests.support.ports import free_port
 
 pytestmark = pytest.mark.e2e
 

@@ -19,7 +19,7 @@ import pytest
 from mail.client import MAILClient
 from mail.config import ClientConfig
 from mail.errors import ClientHTTPError
-from tests.support.ports import free_port
+from scripts.ports import free_port
 
 pytestmark = pytest.mark.e2e
 

@@ -12,8 +12,8 @@ import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 
+from scripts.ports import free_port
 from tests.docs.pages import ROOT
-from tests.support.ports import free_port
 
 _COMMANDS = {
     "python": "",

@@ -23,8 +23,8 @@ import httpx
 from mail.auth.callers import hash_token
 from mail.db.base import TokenRow
 from mail.db.sqlite.store import SQLiteStore
+from scripts.ports import free_port
 from tests.documents.primer_swarms import minimal_swarm
-from tests.support.ports import free_port
 
 __all__ = ["Served", "serving_process"]
 

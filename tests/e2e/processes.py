@@ -18,9 +18,9 @@ import httpx
 from mail.auth.callers import hash_token
 from mail.db.base import TokenRow
 from mail.db.urls import open_store
+from scripts.ports import free_port
 from tests.e2e.evidence import Evidence
 from tests.e2e.served import Options, provide, serve_logged
-from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 PROVIDER_KEY = "provider-key-Zq81Xw77Kd20"

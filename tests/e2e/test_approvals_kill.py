@@ -31,9 +31,9 @@ from mail.llm import ScriptedModel, call
 from mail.llm.script_view import ScriptView
 from mail.logs.setup import init_logger
 from mail.server.run import run_server
+from scripts.ports import free_port
 from tests.e2e.evidence import report
 from tests.e2e.served import NO_LIMITS
-from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

@@ -22,7 +22,7 @@ import httpx
 from mail.auth.callers import hash_token
 from mail.db.base import TokenRow
 from mail.db.urls import open_store
-from tests.support.ports import free_port
+from scripts.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 ADMIN = "mail_storm-admin-Hc62Ty05Qm17Sd80Wf43"

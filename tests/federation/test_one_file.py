@@ -22,7 +22,7 @@ import pytest
 from mail.auth.callers import hash_token
 from mail.db.base import TokenRow
 from mail.db.sqlite.store import SQLiteStore
-from tests.support.ports import free_port
+from scripts.ports import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(170)]
 

@@ -21,8 +21,8 @@ import httpx
 import pytest
 
 from mail.llm.litellm_model import close_clients
+from scripts.ports import free_port
 from tests.providers.conversation import ANSWERS, Case, Conversation, kept
-from tests.support.ports import free_port
 from tests.support.provider import PERSONALITIES, FakeProvider
 
 COMMAND = Path(

@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from scripts import audit
-from tests.support.ports import free_port
+from scripts.ports import free_port
 
 ANSWERS = {"/known": b'{"vulnerabilities": []}', "/other": b'{"info": {}}', "/page": b"<html>"}
 

@@ -228,7 +228,7 @@ async def test_the_port_of_a_demo_is_given_to_nobody_else_before_its_server_star
 ) -> None:
     (tmp_path / "other.py").write_text(
         f"import socket, sys; sys.path.insert(0, {str(ROOT / 'scripts')!r})\n"
-        "from serving import free_port\n"
+        "from ports import free_port\n"
         "socket.socket().bind(('127.0.0.1', free_port()))\n"
     )
     code, output = await run(str(tmp_path / "other.py"), folder=tmp_path)

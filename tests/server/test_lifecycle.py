@@ -18,8 +18,8 @@ from mail.db.memory import MemoryStore
 from mail.errors import StoreLocked
 from mail.server.app import create_app
 from mail.server.run import run_server
+from scripts.ports import free_port
 from tests.server.kit import Script, Template, bearer, config, frames, serving
-from tests.support.ports import free_port
 
 HANG = {"body": "hang", "task_id": "t-1"}
 

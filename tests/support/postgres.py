@@ -15,8 +15,8 @@ from typing import Any, Final
 import asyncpg
 import psutil
 
+from scripts.ports import free_port
 from tests.support.debian import install
-from tests.support.ports import free_port
 
 PASSWORD: Final = "pg-secret-Wk58Rt21"
 _USER: Final = "mail"

@@ -1,4 +1,7 @@
-"""Ports for servers that must be told theirs, which no other process of the machine gets."""
+"""Ports for servers that must be told theirs, which no other process of the machine gets.
+
+Not a script: the others, the tests and the benchmarks import it.
+"""
 
 import socket
 
