@@ -11,9 +11,11 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from mail.client import MAILClient
@@ -62,6 +64,13 @@ class Place:
     def token(self, name: str) -> str:
         """Make a token for a user."""
         done = self.run("token", "create", "--role", "user", "--id", name)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    @cached_property
+    def admin_token(self) -> str:
+        """An administrator's token."""
+        done = self.run("token", "create", "--role", "admin", "--id", "root")
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
@@ -349,7 +358,7 @@ async def test_a_reloading_server_writes_lines_like_any_other(tmp_path: Path) ->
         assert {record["logger"] for record in records} == {"mail.server.access"}
         assert all(record["request_id"] for record in records)
         (tmp_path / "swarms.json").write_text("[]")
-        told = "not serving until the code changes: "
+        told = "not serving until a file changes: "
         # A change may come before the watcher looks, or end the server that was to write the line.
         for seconds in (2, 6, 20, 60):
             (tmp_path / "changed.py").write_text("")
@@ -361,6 +370,45 @@ async def test_a_reloading_server_writes_lines_like_any_other(tmp_path: Path) ->
         assert told in place.log
         assert "Traceback" not in place.log
         await place.stop()
+
+
+EDITS = [
+    ("swarms/slow.json", "A slow thinker.", "A deep thinker.", "GET /", "A deep thinker."),
+    ("home/mail.toml", "[server.swarm]", "docs = false\n[server.swarm]", "GET /docs", "404"),
+    ("swarms/slowness.py", "well thought out", "thought again", "POST /message", "thought again"),
+]
+
+
+@pytest.mark.parametrize(("file", "old", "new", "request_line", "expected"), EDITS)
+async def test_a_reloading_server_follows_its_swarms_file_its_settings_and_their_code(
+    tmp_path: Path, file: str, old: str, new: str, request_line: str, expected: str
+) -> None:
+    for name in ("home", "swarms"):
+        (tmp_path / name).mkdir()
+    write_slow_swarm(tmp_path / "swarms")
+    edited, swarms = tmp_path / file, tmp_path / "swarms" / "slow.json"
+    async with serving(tmp_path / "home", swarms, flags=("--reload", "--debug")) as place:
+        assert expected not in ask(place, request_line)
+        text = edited.read_text().replace(old, new)
+        async with asyncio.timeout(90):
+            while expected not in ask(place, request_line):
+                # A change may come before the watcher looks for the first time: it is made again.
+                if "Reloading" not in place.log:
+                    edited.write_text(text)
+                await asyncio.sleep(0.2)
+        assert f"{edited.name}'. Reloading" in place.log
+        assert await place.stop() == 0
+
+
+def ask(place: Place, request_line: str) -> str:
+    """Return status and body of a request by an administrator; no text while nobody answers."""
+    method, path = request_line.split()
+    headers = {"Authorization": f"Bearer {place.admin_token}"}
+    body = {"body": "What do you think?"} if method == "POST" else None
+    with suppress(httpx.HTTPError), httpx.Client(base_url=place.url, timeout=30) as client:
+        answer = client.request(method, path, headers=headers, json=body)
+        return f"{answer.status_code} {answer.text}"
+    return ""
 
 
 def write_slow_swarm(folder: Path, entrypoint: str = "supervisor", **params: object) -> None:
@@ -385,6 +433,7 @@ def write_slow_swarm(folder: Path, entrypoint: str = "supervisor", **params: obj
     }
     swarm = {
         "name": "example-no-proxy",
+        "description": "A slow thinker.",
         "version": "1.3.6",
         "entrypoint": entrypoint,
         "enable_interswarm": False,

@@ -24,7 +24,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("-c", "--config", metavar="PATH", help="configuration file (default: mail.toml)")
     add("-p", "--port", type=int, help="port to listen on")
     add("-H", "--host", help="address to listen on")
-    add("-r", "--reload", action="store_true", default=None, help="restart when the code changes")
+    changes = "restart when the code, the swarms file or mail.toml changes"
+    add("-r", "--reload", action="store_true", default=None, help=changes)
     add("-d", "--debug", action="store_true", default=None, help="enable the debug-only routes")
     add("-n", "--swarm-name", metavar="NAME", help="which swarm of the swarms file to run")
     add("-s", "--swarm-source", metavar="PATH", help="the swarms file")

@@ -122,6 +122,17 @@ class FileBacked(BaseModel):
         except ValidationError as error:
             raise WrongSettings(self._explain(error, given, path)) from None
 
+    def overrides(self) -> dict[str, Any]:
+        """Return what differs from the file and the defaults, with nested tables, as JSON has it.
+
+        ``type(self)(**self.overrides())`` is the same again, or follows the file if that changed.
+        """
+        filed = type(self)()
+        names = type(self).model_fields
+        other = {name for name in names if getattr(self, name) != getattr(filed, name)}
+        values = self.model_dump(mode="json", include=other - self.nested)
+        return values | {key: getattr(self, key).overrides() for key in other & self.nested}
+
     def place(self, key: str) -> str:
         """Return what gives a value, as errors name it: the key of the file, or the argument."""
         path = find_config_file()

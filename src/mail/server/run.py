@@ -15,6 +15,7 @@ import logging
 import os
 import socket
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,11 +25,17 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
-from uvicorn.supervisors import ChangeReload
+from uvicorn.supervisors.statreload import StatReload
 
 from mail.auth.builtin import AuthBackend
 from mail.config.env import current
-from mail.config.server import ServerConfig, export_environment, resolve_log_format
+from mail.config.server import (
+    ServerConfig,
+    export_environment,
+    resolve_log_format,
+    resolve_swarms_file,
+)
+from mail.config.toml import find_config_file
 from mail.db.base import Store
 from mail.errors import MAILError, PortInUse, StoreLocked
 from mail.llm.provider_env import ModelUse, model_warnings
@@ -177,7 +184,8 @@ def run_server(
 
     Args:
         config: Settings. With ``reload`` the server runs in a child process that is replaced
-            when the source changes; the other arguments cannot be given then.
+            when the code, the swarms file or ``mail.toml`` changes; the other arguments cannot be
+            given then.
         template, store, auth: See `mail.server.app.create_app`.
         last_act: Called before the process exits hard, at a second signal or when stopping takes
             too long; it must be quick.
@@ -287,20 +295,41 @@ def _serve(
 
 def _run_reloading(config: ServerConfig, state: ServerState, sockets: list[socket.socket]) -> None:
     asyncio.run(state.prepare())  # so that a mistake ends the command, as without reloading
-    current()[_CONFIG_VARIABLE] = config.model_dump_json(exclude_unset=True)
+    current()[_CONFIG_VARIABLE] = json.dumps(config.overrides())
     options = uvicorn.Config(_RELOADED, reload=True, log_config=None)
-    ChangeReload(options, _serve_until_changed, sockets).run()
+    watcher = _Reload(options, _serve_until_changed, sockets)
+    watcher.files = [resolve_swarms_file(config.swarm), *_imported_files()]
+    if (path := find_config_file()) is not None:
+        watcher.files.append(path)
+    watcher.run()
+
+
+class _Reload(StatReload):
+    """Restarts the server when the folder's code, or one of ``files``, changes."""
+
+    files: list[Path]
+
+    def iter_py_files(self) -> Iterator[Path]:
+        yield from super().iter_py_files()
+        yield from self.files
+
+
+def _imported_files() -> list[Path]:
+    """Return the code that was imported from elsewhere than Python's own folders."""
+    installed = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platlib", "purelib"))
+    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    return [Path(file) for file in files if file and not file.startswith(installed)]
 
 
 def _serve_until_changed(sockets: list[socket.socket] | None) -> None:
     """Serve in a reloading server's child process; its settings are in the environment."""
-    config = ServerConfig(**json.loads(current()[_CONFIG_VARIABLE]))
-    # the parent's handlers did not come along
-    init_logger(log_format=resolve_log_format(config), max_bytes=config.log_max_bytes)
+    init_logger(log_dir=None)  # the parent's handlers did not come along
     try:
+        config = ServerConfig(**json.loads(current()[_CONFIG_VARIABLE]))
+        init_logger(log_format=resolve_log_format(config), max_bytes=config.log_max_bytes)
         _serve(create_app(config), sockets or [])
     except MAILError as error:
-        _log.error("not serving until the code changes: %s", error)
+        _log.error("not serving until a file changes: %s", error)
         sys.exit(1)
 
 
