@@ -200,7 +200,7 @@ def test_the_documents_of_all_agents_are_counted_together(
             _agent(
                 name=f"boss{number}",
                 comm_targets=["boss0"] if number else ["boss1"],
-                agent_params={"llm": "x/y", "notes": ["url::https://prompts.example/"] * 8},
+                agent_params={"llm": "openai/x", "notes": ["url::https://prompts.example/"] * 8},
             )
             for number in range(agents)
         ]

@@ -108,6 +108,16 @@ def test_all_is_well_and_every_part_is_named(check: Check, place: Path) -> None:
     assert done.of("swarm")[0].startswith("ok 'example-no-proxy' of swarms.json: 1 agent")
 
 
+def test_agents_that_use_the_proxy_are_named(
+    check: Check, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_swarm(place, agent_params={"llm": "openai/gpt-5-mini", "system": "Work."})
+    proxied = "ok through the LiteLLM proxy: boss"
+    assert proxied not in check().of("swarm")
+    monkeypatch.setenv("LITELLM_PROXY_API_BASE", "http://127.0.0.1:1/v1")
+    assert proxied in check().of("swarm")
+
+
 def test_everything_wrong_is_told_at_once(
     check: Check, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -296,7 +296,10 @@ async def test_the_default_tool_choice_never_overrides_a_forced_one(
 
 
 @pytest.mark.parametrize("kind", ["plain", "action", "supervisor"])
-async def test_every_agent_sends_the_callers_token(kind: str) -> None:
+async def test_every_agent_sends_the_callers_token(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LITELLM_PROXY_API_BASE", "http://127.0.0.1:1/v1")
     spy = Spy()
     agent: MAILAgentFunction
     values: dict[str, Any] = {"llm": "openai/fake", "user_token": "token-1", "model": spy}

@@ -107,10 +107,20 @@ async def test_the_agents_are_tried_without_being_started(
         assert template.started == []
 
 
-@pytest.mark.parametrize("said", [True, False, None])
-async def test_agents_call_their_model_in_the_callers_name_unless_they_say_otherwise(
-    tmp_path: Path, said: bool | None
+@pytest.mark.parametrize(
+    ("said", "configured", "proxied"),
+    [(True, False, True), (False, True, False), (None, True, True), (None, False, False)],
+)
+async def test_agents_use_a_proxy_in_the_callers_name_if_one_is_configured(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    said: bool | None,
+    configured: bool,
+    proxied: bool,
 ) -> None:
+    if configured:
+        monkeypatch.setenv("LITELLM_PROXY_API_BASE", "http://127.0.0.1:1/v1")
+
     def change(swarm: dict[str, Any]) -> None:
         for agent in swarm["agents"]:
             agent["agent_params"].pop("use_proxy", None)
@@ -118,7 +128,7 @@ async def test_agents_call_their_model_in_the_callers_name_unless_they_say_other
         swarm["agents"][0]["agent_params"]["llm"] = "openai/gpt-5-mini"
 
     served = await open_swarm(write_swarm(tmp_path, change), MemoryStore())
-    assert served.needs_token is (said is not False)
+    assert served.needs_token is proxied
     assert [use.agent for use in served.uses] == ["supervisor"]
 
 

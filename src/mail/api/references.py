@@ -183,6 +183,7 @@ def _check_names(params: dict[str, Any], allowed: RemoteParameters) -> None:
 
 def _check_models(params: dict[str, Any], allowed: RemoteParameters) -> None:
     """Check the models that a definition from elsewhere names, however deep."""
+    from mail.llm.provider_env import proxy_configured
     from mail.llm.remote import check_remote_llm
     from mail.llm.resolve import is_scripted
 
@@ -190,7 +191,8 @@ def _check_models(params: dict[str, Any], allowed: RemoteParameters) -> None:
     for holder in _objects(params):
         llm, model = holder.get("llm"), holder.get("model")
         if isinstance(llm, str) and llm.strip() and not is_scripted(llm):
-            check(llm, use_proxy=holder.get("use_proxy", True) is not False)
+            proxied = holder.get("use_proxy")
+            check(llm, use_proxy=proxy_configured() if proxied is None else proxied is not False)
         if isinstance(model, str) and model:  # a name at OpenAI's (mail.stdlib.openai)
             check(model if model.startswith(_OPENAI) else _OPENAI + model, use_proxy=False)
 

@@ -328,6 +328,9 @@ def _check_swarm(config: "ServerConfig") -> Iterator[Finding]:
         yield Finding("swarm", "ok", text)
         with suppress(ConfigError):  # what is wrong with the settings is said already
             warned += filter(None, [stray_files(served.template)])
+        proxied = [use.agent for use in served.uses if use.use_proxy]
+        if proxied:
+            yield Finding("swarm", "ok", f"through the LiteLLM proxy: {', '.join(proxied)}")
         if served.uses:
             from mail.llm.litellm_model import load_library
             from mail.llm.provider_env import model_warnings

@@ -253,7 +253,9 @@ def _subject(arguments: argparse.Namespace) -> _Subject:
         _check_asks_provider(agent.name, llm, own)
     from mail.llm.provider_env import ModelUse
 
-    use_proxy = bool(own.get("use_proxy", getattr(agent.function, "use_proxy", False)))
+    use_proxy = own.get("use_proxy")
+    if use_proxy is None:
+        use_proxy = bool(getattr(agent.function, "use_proxy", False))
     use = ModelUse(agent.name, llm, agent.tool_format, use_proxy)
     title = f"{llm}, as {agent.name} of {place} asks it"
     return _Subject(title, agent.function, use, arguments.model, agent.can_complete_tasks)

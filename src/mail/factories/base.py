@@ -34,6 +34,7 @@ from mail.factories.checks import (
 from mail.llm.ask import agent_output, ask
 from mail.llm.compress import Compressor
 from mail.llm.profiles import checked_fields
+from mail.llm.provider_env import proxy_configured
 from mail.llm.request import ChatModel, ModelRequest, ToolFormat
 from mail.llm.resolve import model_for
 from mail.llm.settings import LLMSettings
@@ -241,7 +242,8 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         thinking_budget: Thinking tokens.
         max_tokens: Tokens of a whole reply.
         memory: Kept for compatibility.
-        use_proxy: Whether calls go through the LiteLLM proxy.
+        use_proxy: Whether calls go through the LiteLLM proxy; if ``LITELLM_PROXY_API_BASE`` is set
+            when None.
         stream_tokens: Whether this agent's replies are printed as they stream in, if the runtime
             prints at all.
         print_llm_streams: False keeps this agent off the console, whatever the runtime says.
@@ -276,7 +278,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         thinking_budget: int | None = None,
         max_tokens: int | None = None,
         memory: bool = True,
-        use_proxy: bool = True,
+        use_proxy: bool | None = None,
         stream_tokens: bool = False,
         print_llm_streams: bool = True,
         _debug_include_mail_tools: bool = True,
@@ -298,7 +300,8 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             exclude_tools=exclude_tools,
         )
         self.llm, self.system, self.user_token = llm, system, user_token
-        self.memory, self.use_proxy = memory, use_proxy
+        self.memory = memory
+        self.use_proxy = proxy_configured() if use_proxy is None else use_proxy
         self.stream_tokens, self.print_llm_streams = stream_tokens, print_llm_streams
         self.default_tool_choice = default_tool_choice
         self._with_mail_tools = _debug_include_mail_tools

@@ -21,6 +21,7 @@ __all__ = [
     "model_warnings",
     "name_problem",
     "provider_of",
+    "proxy_configured",
 ]
 
 _PROXY: Final = "litellm_proxy"
@@ -55,6 +56,11 @@ _BAD_REQUEST: Final = 400
 _UNAUTHORIZED: Final = 401
 
 
+def proxy_configured() -> bool:
+    """Tell whether the environment names a LiteLLM proxy."""
+    return bool(os.environ.get(_PROXY_ADDRESS))
+
+
 def check_surroundings(litellm: Any, model: str, tool_format: ToolFormat, *, in_name: bool) -> None:
     """Refuse a call that cannot work, or would take a key to where it does not belong.
 
@@ -69,7 +75,7 @@ def check_surroundings(litellm: Any, model: str, tool_format: ToolFormat, *, in_
             never shows its value.
     """
     provider = provider_of(litellm, model)
-    if provider == _PROXY and not os.environ.get(_PROXY_ADDRESS):
+    if provider == _PROXY and not proxy_configured():
         # The library would send the caller's token to whatever address it finds instead.
         raise _refused(
             f"{_PROXY_ADDRESS} is not set; set it, or set use_proxy to false for this agent"

@@ -230,7 +230,8 @@ def _model_use(agent: "MAILAgent") -> ModelUse | None:
     """Return which provider's model an agent asks, as it or its factory says."""
 
     def said(name: str, otherwise: Any) -> Any:
-        return agent.agent_params.get(name, getattr(agent.function, name, otherwise))
+        value = agent.agent_params.get(name)
+        return getattr(agent.function, name, otherwise) if value is None else value
 
     llm, use_proxy = str(said("llm", "")), bool(said("use_proxy", False))
     own_model = agent.agent_params.get("model") is not None
