@@ -31,14 +31,15 @@ from tests.support.postgres import PASSWORD, Cluster, find_binaries, query
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(150)]
 
 REVOKED = "2365451f"
-QUICKSTART, DATABASE = ROOT / "docs" / "quickstart.md", ROOT / "docs" / "database.md"
+QUICKSTART = ROOT / "docs" / "quickstart.md"
+DATABASE, OPERATIONS = ROOT / "docs" / "database.md", ROOT / "docs" / "operations.md"
 LAPTOPS = ROOT / "docs" / "federation-two-laptops.md"
 DESK = ROOT / "docs" / "two-agents-one-conversation.md"
 OWN_PROJECT = ROOT / "docs" / "your-own-project.md"  # tests/cli/test_init.py follows it
 RUN = [
     page
     for page in PAGES
-    if page not in (QUICKSTART, DATABASE, LAPTOPS, DESK, OWN_PROJECT)
+    if page not in (QUICKSTART, DATABASE, OPERATIONS, LAPTOPS, DESK, OWN_PROJECT)
     and not all(block.skipped for block in blocks(page, *SHELL))
 ]
 MOST_SKIPPED = 19
@@ -111,9 +112,12 @@ async def test_shell_blocks_run_with_their_own_server(page: Path, tmp_path: Path
         await reader.follow(page)
 
 
-async def test_the_database_page_runs_with_a_database(tmp_path: Path, cluster: Cluster) -> None:
+@pytest.mark.parametrize("page", [DATABASE, OPERATIONS], ids=name_of)
+async def test_pages_about_databases_run_with_one(
+    page: Path, tmp_path: Path, cluster: Cluster
+) -> None:
     place = Place(tmp_path / "mail")
-    url = cluster.url("mail")
+    url = cluster.dsn()
     place.replaced |= {"postgresql://user:password@localhost:5432/mail": url}
     place.variables |= {
         "PATH": f"{place.variables['PATH']}:{find_binaries()}",
@@ -122,9 +126,10 @@ async def test_the_database_page_runs_with_a_database(tmp_path: Path, cluster: C
         "PGUSER": "mail",
         "PGPASSWORD": PASSWORD,
     }
-    async with await place.reader(DATABASE) as reader:
-        await reader.follow(DATABASE)
-    assert query(url, "SELECT caller_id FROM tokens") == [("alice",)]
+    async with await place.reader(page) as reader:
+        await reader.follow(page)
+    expected = [("alice",)] if page == DATABASE else []
+    assert query(url, "SELECT caller_id FROM tokens") == expected
 
 
 SETTINGS = """

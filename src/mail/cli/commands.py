@@ -72,6 +72,7 @@ COMMANDS: Final = (
     ),
     Command("ping", "check whether a MAIL server is reachable", ping.configure, ping.run),
     Command("db-init", "create the tables of a PostgreSQL database", db.configure, db.run),
+    Command("db", "back up an SQLite database", db.configure_db, db.run_db),
     Command("token", "create, list and revoke access tokens", token.configure, token.run),
     Command("tasks", "list, show, cancel and delete tasks", tasks.configure, tasks.run),
     Command("watch", "show what a task does, and follow it", watch.configure, watch.run),

@@ -1,18 +1,20 @@
-"""``mail db-init``: create the tables of a PostgreSQL database, or migrate them.
+"""``mail db-init`` and ``mail db``: create the tables of a PostgreSQL database; copy an SQLite one.
 
-The output is documented. The command runs in one transaction, so a database is never left
+The output of ``db-init`` is documented. It runs in one transaction, so a database is never left
 incomplete, and running it again changes nothing.
 """
 
 import argparse
 import asyncio
 import sys
+from pathlib import Path
 
-from mail.cli.common import DONE, FAILED, config_path
+from mail.cli.common import DONE, FAILED, cleaned, config_path
+from mail.cli.stores import add_store_flags, missing_database, server_settings
 from mail.config.env import CONFIG_PATH, DATABASE_URL, overridden, setting
 from mail.errors import ConfigError, StoreError
 
-__all__ = ["configure", "run"]
+__all__ = ["configure", "configure_db", "run", "run_db"]
 
 _SCHEMES = ("postgresql:", "postgres:")
 
@@ -39,6 +41,37 @@ def run(arguments: argparse.Namespace) -> int:
     except (ConfigError, StoreError) as error:
         print("ERROR: " + " ".join(redact(str(error)).split()), file=sys.stderr)
         return FAILED
+
+
+def configure_db(parser: argparse.ArgumentParser) -> None:
+    """Add the subcommand ``backup``."""
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    backup = verbs.add_parser(
+        "backup", help="copy the SQLite database, also while a server uses it"
+    )
+    backup.add_argument("file", metavar="FILE", type=Path, help="the copy; it must not exist")
+    add_store_flags(backup)
+
+
+def run_db(arguments: argparse.Namespace) -> int:
+    """Copy the server's SQLite database to a file.
+
+    Raises:
+        ConfigError: the store is in memory or in PostgreSQL, or there is no such file.
+        StoreError: the copy exists, or cannot be made.
+    """
+    from mail.db.sqlite.backup import back_up
+    from mail.db.sqlite.store import SQLiteStore
+    from mail.db.urls import open_store
+
+    store = open_store(server_settings(arguments)[0], exclusive=False)
+    if not isinstance(store, SQLiteStore):
+        raise ConfigError("the store is in PostgreSQL: back it up with pg_dump")
+    if not store.path.exists():
+        raise missing_database(store.path)
+    size = back_up(store.path, arguments.file)
+    print(cleaned(f"{arguments.file}: {size:,} bytes"))
+    return DONE
 
 
 async def _initialise(url: str) -> int:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "add_store_flags",
     "add_swarm_flags",
+    "missing_database",
     "missing_file",
     "opened",
     "server_settings",
@@ -78,10 +79,7 @@ async def opened(
     store = open_store(url, exclusive=False, read_only=read_only)
     missing = None if create else missing_file(url)
     if missing is not None:
-        raise ConfigError(
-            f"there is no SQLite file '{missing}' (current folder: {Path.cwd()}); "
-            "go to the server's folder, or name the file with --store"
-        )
+        raise missing_database(missing)
     await store.open()
     try:
         yield store
@@ -104,6 +102,14 @@ async def tell_other_swarms(store: "Store", swarm: str, what: str) -> None:
         others = ", ".join(map(repr, names[:_MOST_NAMES])) + (", …" if names[_MOST_NAMES:] else "")
         text = f"mail: no {what} of swarm {swarm!r}; this database has {others}: use --swarm"
         print(cleaned(text), file=sys.stderr)
+
+
+def missing_database(path: Path) -> ConfigError:
+    """Return the error of a command that needs a database, for a file that is not there."""
+    return ConfigError(
+        f"there is no SQLite file '{path}' (current folder: {Path.cwd()}); "
+        "go to the server's folder, or name the file with --store"
+    )
 
 
 def missing_file(url: str) -> Path | None:
