@@ -33,7 +33,7 @@ def test_every_tool_is_offered_to_somebody() -> None:
     offered += [create_search_memory_tool(), *create_team_tools([Team("alpha", "a", ("b",))])]
     offered += [*create_letter_tools(), *create_file_tools()]
     names = [get_tool_spec_name(tool) for tool in offered]
-    assert sorted(names) == sorted(CATALOGUE)
+    assert set(names) == CATALOGUE.keys()
 
 
 @pytest.mark.parametrize("supervisor", [False, True])

@@ -224,10 +224,11 @@ def test_agents_get_the_documented_set(style) -> None:
 
 def test_supervisors_get_control_on_top() -> None:
     create = build.create_supervisor_tools
-    everything = ["send_interrupt", "send_broadcast", "task_complete"]
+    everything = ["send_interrupt", "send_broadcast", "acknowledge_broadcast", "ignore_broadcast"]
+    everything.append("task_complete")
     assert names_of(create(["a"])) == everything
-    assert names_of(create(["a"], can_complete_tasks=False)) == everything[:2]
-    assert names_of(create(["a"], _debug_include_intraswarm=False)) == everything[2:]
+    assert names_of(create(["a"], can_complete_tasks=False)) == everything[:-1]
+    assert names_of(create(["a"], _debug_include_intraswarm=False)) == everything[-1:]
     assert names_of(create([], False, _debug_include_intraswarm=False)) == []
 
 
@@ -243,9 +244,8 @@ def test_excluded_tools_are_left_out(style) -> None:
     out = ["help", "send_broadcast", "task_complete", "not_a_tool"]
     kept = [name for name in MAIL_SET if name != "help"]
     assert names_of(build.create_mail_tools(["a"], False, style, out)) == kept
-    assert names_of(build.create_supervisor_tools(["a"], exclude_tools=out, style=style)) == [
-        "send_interrupt"
-    ]
+    left = ["send_interrupt", "acknowledge_broadcast", "ignore_broadcast"]
+    assert names_of(build.create_supervisor_tools(["a"], exclude_tools=out, style=style)) == left
 
 
 # --- the documented home ------------------------------------------------------------------------

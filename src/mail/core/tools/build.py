@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 Tool = dict[str, Any]
+_OF_BROADCASTS: Final = ("acknowledge_broadcast", "ignore_broadcast")
 
 
 @cache
@@ -218,24 +219,26 @@ def create_supervisor_tools(
 ) -> list[Tool]:
     """Build the further tools of a supervisor.
 
+    Among them are those for broadcasts, which ``create_mail_tools`` has as well.
+
     Args:
         targets: The agents it may write to.
         can_complete_tasks: Whether to include ``task_complete``.
         enable_interswarm: Allow ``agent@swarm`` addresses as targets, and include
             ``send_interswarm_broadcast`` and ``discover_swarms``.
         style: The format of the specifications.
-        _debug_include_intraswarm: Whether to include ``send_interrupt`` and ``send_broadcast``.
+        _debug_include_intraswarm: Whether to include those for mail within the swarm.
         exclude_tools: Names to leave out.
     """
 
     def offered(spec: ToolSpec) -> bool:
         if spec.interswarm:
             return enable_interswarm
+        if spec.audience != "supervisor" and spec.name not in _OF_BROADCASTS:
+            return False
         return can_complete_tasks if spec.name == "task_complete" else _debug_include_intraswarm
 
-    names = [
-        spec.name for spec in CATALOGUE.values() if spec.audience == "supervisor" and offered(spec)
-    ]
+    names = [spec.name for spec in CATALOGUE.values() if offered(spec)]
     return _create(names, targets, enable_interswarm, style, exclude_tools)
 
 
