@@ -3,7 +3,7 @@
 The lead sends both workers the user's question. A worker looks, then notes; told that the outcome
 of noting is unknown, it looks again and notes only what is not there. Answers are counts of lines,
 so an action that ran twice shows in the answer. A job that begins with "ask" makes it ask a person,
-at a breakpoint.
+at a breakpoint. News are passed on, and acknowledged or ignored.
 """
 
 import asyncio
@@ -63,6 +63,9 @@ def lead(view: ScriptView) -> list[Call | Say]:
 def _answer_person(view: ScriptView) -> list[Call | Say]:
     if view.body.startswith("stop"):
         return [call("task_complete", finish_message="stopped")]
+    if view.body.startswith("news"):
+        news = call("send_broadcast", subject="News", body=view.body)
+        return [call("acknowledge_broadcast", note="private"), news]
     if view.body.startswith("tell"):
         told = any(mail.body.startswith("stop") for mail in view.mails)
         done = call("task_complete", finish_message="told")
@@ -78,6 +81,8 @@ def work(view: ScriptView, name: str) -> list[Call | Say]:
     job = request.body if request else ""
     if job.startswith("ask"):
         return ask(view, job, name)
+    if job.startswith("news"):
+        return [call("acknowledge_broadcast" if name == "north" else "ignore_broadcast")]
     note, look = call(f"note_{name}", job=job), call("look", job=job, worker=name)
     if view.sender == "lead":
         return [look, note]

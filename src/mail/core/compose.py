@@ -29,6 +29,7 @@ class Subject(StrEnum):
     ACTION_OUTCOME_UNKNOWN = "::action_outcome_unknown::"
     AGENT_ERROR = FAILURE
     BREAKPOINT_TOOL_CALL = "::breakpoint_tool_call::"
+    BROADCAST_SETTLED = "::broadcast_settled::"
     DELIVERY_DELAYED = "::delivery_delayed::"
     HELP = "::help::"
     MANUAL_STEP = "::manual_step::"

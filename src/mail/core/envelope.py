@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
@@ -10,7 +10,10 @@ from mail.core.addresses import MAILAddress
 from mail.core.render import mail_parts, recipients_of, render_mail
 from mail.core.wire import MAILMessage, MessageKind
 
-__all__ = ["Envelope"]
+__all__ = ["NO_REPLY", "Envelope"]
+
+NO_REPLY: Final = "no_reply"
+"""The note, among the routing info, of a message whose sender waits for no answer."""
 
 _ID_FIELD: Mapping[str, str] = {
     "request": "request_id",
@@ -80,6 +83,11 @@ class Envelope(NamedTuple):
         named = self.subject if self.subject.strip() not in ("", _NO_SUBJECT) else self.body
         words = " ".join(named[:_READ_FOR_TITLE].split())
         return words if len(words) <= _LONGEST_TITLE else f"{words[: _LONGEST_TITLE - 1]}…"
+
+    @property
+    def wants_answer(self) -> bool:
+        """Tell whether its sender may wait for an answer."""
+        return self.kind != "broadcast" and not self.routing_info.get(NO_REPLY)
 
     def to_wire(self) -> MAILMessage:
         """Return the documented dictionary; optional fields are left out, never null."""

@@ -94,7 +94,8 @@ class TaskRow(NamedTuple):
     that the finisher was asked to end the task, which happens once in a run (MAIL-TASK-14 and
     MAIL-TASK-15 in ``spec/SPEC.md``). ``steps`` counts the messages processed in this run,
     ``max_steps`` limits them (None: no limit). ``usage`` is what the task's model calls have used,
-    per agent and over all runs, as JSON (see `mail.core.usage.Spending`).
+    per agent and over all runs, as JSON (see `mail.core.usage.Spending`). ``handled`` is what the
+    agents did with the mail of this run (see `mail.core.runtime.active_tasks.ActiveTask.handled`).
     """
 
     task_id: str
@@ -110,6 +111,7 @@ class TaskRow(NamedTuple):
     finish_asked: bool = False
     title: str | None = None
     usage: str = "{}"
+    handled: str = ""
 
     def changed(self, **fields: Any) -> "TaskRow":
         """Return the row with other values of some fields; `_replace` does twice the work."""

@@ -74,7 +74,7 @@ TOKEN_COLUMNS: Final = "token_hash, role, caller_id, created_at, label, expires_
 def as_task(row: Iterable[Any]) -> TaskRow:
     """Make a task of its columns, which are in the order of `TaskRow`."""
     task_id, owner, contributors, start_time, entrypoint, state, remote_swarms, *rest = row
-    steps, max_steps, awaited, finish_asked, title, usage = rest
+    steps, max_steps, awaited, finish_asked, title, usage, handled = rest
     return TaskRow(
         task_id,
         owner,
@@ -89,6 +89,7 @@ def as_task(row: Iterable[Any]) -> TaskRow:
         bool(finish_asked),
         title,
         usage,
+        handled,
     )
 
 

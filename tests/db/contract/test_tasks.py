@@ -37,6 +37,7 @@ class TestTasks:
             finish_asked=True,
             title="Wetter in Zürich",
             usage='{"Ärztin":{"calls":1,"cost":0.25}}',
+            handled='{"Ärztin":"read"}',
         )
         await store.post(rows.post(task=task))
         assert await store.load_task(rows.alice, "t1") == task
@@ -44,7 +45,11 @@ class TestTasks:
     async def test_a_later_commit_replaces_the_row_whole(self, store: Store, rows: Rows) -> None:
         await store.post(rows.post(task=rows.task(title="first", max_steps=3, awaited=True)))
         later = rows.task(
-            state=TaskState.COMPLETED, task_owner="user:x@example", steps=2, usage='{"a":{}}'
+            state=TaskState.COMPLETED,
+            task_owner="user:x@example",
+            steps=2,
+            usage='{"a":{}}',
+            handled='{"a":"ignored"}',
         )
         await store.post(rows.post(task=later))
         assert await store.load_task(rows.alice, "t1") == later

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from pydantic_core import from_json, to_json
+
 from mail.clock import Clock
 from mail.core.approvals import DECIDED
 from mail.core.envelope import Envelope
@@ -236,6 +238,29 @@ class ActiveTask:
     def note_sent(self, envelope: Envelope) -> None:
         """Keep account of open requests (MAIL-DATA-12)."""
         note_ask(self.asks, envelope)
+
+    @property
+    def handled(self) -> dict[str, str] | None:
+        """What agents did in this run: ``acknowledged``, ``ignored`` or just ``read`` their mail.
+
+        None when somebody has read a message that wants an answer.
+        """
+        told: dict[str, str] | None = from_json(self.row.handled or "{}")
+        return told
+
+    def note_read(self, turn: Turn, done: str) -> None:
+        """Note what an agent did with its mail; of several messages the worst counts."""
+        mail, told = turn.envelope, self.handled
+        if told is None or self.row.state not in (TaskState.RUNNING, TaskState.PAUSED):
+            return
+        before = told.get(turn.agent, "")
+        if mail.sender["address_type"] == "system":  # it may follow up on tools
+            told |= {turn.agent: done} if done and before == "read" else {}
+        elif self.is_personal(mail) and mail.wants_answer:
+            told = None
+        else:
+            told[turn.agent] = max(done or "read", before)  # the worst is last in the alphabet
+        self.change(handled=to_json(told).decode())
 
     def is_personal(self, envelope: Envelope) -> bool:
         """Tell whether it is mail of whoever the task is there for: they are answered in the end.

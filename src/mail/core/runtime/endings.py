@@ -1,6 +1,7 @@
 """How a run ends: completed, paused, failed or cancelled; one terminal event each (MAIL-EVT-4)."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -37,6 +38,7 @@ _TOLD: Final = {
     TaskState.CANCELLED: Subject.TASK_CANCELLED,
 }
 _CUT_OFF: Final = "ERROR: the task was cancelled while this call ran; its outcome is unknown"
+_SETTLED: Final = "Nobody answers this broadcast. It was:"
 _OPEN: Final = (TaskState.RUNNING, TaskState.PAUSED)
 
 
@@ -97,9 +99,17 @@ class Endings:
         return self._ending(task, message, TaskState.COMPLETED, by=agent)
 
     def complete_quietly(self, task: ActiveTask) -> Ending:
-        """End a peer's task in which nothing happens any more and nobody waits for an answer."""
+        """End a task in which nothing happens any more and nobody waits for an answer."""
         message = self.context.composer.system_completion(
             task.task_id, Subject.TASK_COMPLETE, "nothing is left to do", task.now()
+        )
+        return self._ending(task, message, TaskState.COMPLETED)
+
+    def settle(self, task: ActiveTask, handled: Mapping[str, str]) -> Ending:
+        """Everybody has acknowledged or ignored what came: the caller hears who did what."""
+        told = [_SETTLED, *(f"- {agent}: {done}" for agent, done in sorted(handled.items()))]
+        message = self.context.composer.system_completion(
+            task.task_id, Subject.BROADCAST_SETTLED, "\n".join(told), task.now()
         )
         return self._ending(task, message, TaskState.COMPLETED)
 
@@ -198,6 +208,7 @@ class Endings:
             steps=0,
             awaited=goes_on and task.row.awaited,
             finish_asked=False,
+            handled="",
         )
 
     def _settle_finish(self, task: ActiveTask) -> tuple[int, ...]:
@@ -310,7 +321,7 @@ class Endings:
             settled=settled,
             memories=() if task.offer is NO_OFFER else take_back(task, message.timestamp),
             outbox=away.outbox if away else (),
-            desk=self._tell_participants(task, message, everybody=everybody),
+            desk=self._tell_participants(task, message, status, everybody=everybody),
             close_requests=task.peering is not None and task.row.state not in _OPEN,
         )
 
@@ -345,7 +356,7 @@ class Endings:
         return mail
 
     def _tell_participants(
-        self, task: ActiveTask, message: Envelope, *, everybody: bool
+        self, task: ActiveTask, message: Envelope, status: TaskState, *, everybody: bool
     ) -> DeskParts | None:
         """Answer the letters of participants that the run has read, and wait for none of theirs."""
         letters = task.letters
@@ -357,10 +368,12 @@ class Endings:
                 continue
             del letters.owed[key]
             parts.settled.append(key)
+            by_agent = sender["address_type"] == "agent"
+            if status is TaskState.COMPLETED and not by_agent:
+                continue  # its sender waits for no answer
             answer_id = _derived(f"{self.context.owner}/{task.task_id}/{ask.letter_id}/end")
             if any(each.letter_id == answer_id for each in parts.letters):
                 continue  # it was for several agents
-            by_agent = sender["address_type"] == "agent"
             parts.letters.append(
                 LetterRow(
                     letter_id=answer_id,

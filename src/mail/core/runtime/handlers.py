@@ -429,7 +429,8 @@ async def handle_acknowledge(tools: ToolContext, call: AgentToolCall) -> ToolOut
         created_at=now,
         updated_at=now,
     )
-    return ToolOutcome(details="broadcast acknowledged", memories=(memory,))
+    told = "broadcast acknowledged"
+    return ToolOutcome(details=told, memories=(memory,), handled="acknowledged")
 
 
 async def handle_ignore(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
@@ -439,7 +440,7 @@ async def handle_ignore(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
     event = EventDraft(
         "broadcast_ignored", f"agent {tools.name} called ignore_broadcast", {"caller": tools.name}
     )
-    return ToolOutcome(details="broadcast ignored", events=(event,))
+    return ToolOutcome(details="broadcast ignored", events=(event,), handled="ignored")
 
 
 async def handle_await(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:

@@ -415,6 +415,7 @@ class TurnCommitter:
         task.turns.pop(turn.agent, None)
         self._consume(turn, turn_result, plan)
         task.change(steps=task.row.steps + turn.counted)
+        task.note_read(turn, turn_result.handled)
         if turn.control is not None:
             self._note_run(turn, turn_result, plan)
         if turn_result.mail and task.row.state is not TaskState.CANCELLED:
@@ -709,6 +710,8 @@ class TurnCommitter:
             return  # a driver, or a participant, knows what comes next
         elif task.waits_for_peers():
             self._look_for_cycle(plan)
+        elif task.guest and task.handled:
+            plan.ending = self.endings.complete_quietly(task)
         elif task.is_owed if task.host or task.guest else task.row.awaited:
             self._rouse(plan)
         elif task.host or task.guest:
@@ -730,7 +733,14 @@ class TurnCommitter:
             self._rouse(plan, cycle)
 
     def _rouse(self, plan: CommitPlan, cycle: Sequence[str] = ()) -> None:
-        """Ask for the end of a task in which nothing happens any more, once (MAIL-TASK-15)."""
+        """Ask for the end of a task in which nothing happens any more, once (MAIL-TASK-15).
+
+        Where everybody has acknowledged or ignored what came, that is the end (MAIL-TASK-26).
+        """
+        handled = plan.task.handled
+        if handled and "read" not in handled.values():
+            plan.ending = self.endings.settle(plan.task, handled)
+            return
         if plan.task.row.finish_asked:
             plan.ending = self.endings.fail(
                 plan.task,

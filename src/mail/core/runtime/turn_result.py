@@ -93,6 +93,7 @@ class ToolOutcome(NamedTuple):
         completes: The final answer, when the call ends the task.
         reprompt: Why the agent must be called again.
         wait: What the call waits for; it has no result before.
+        handled: That the agent has ``acknowledged`` or ``ignored`` what it read, if it has.
     """
 
     ok: bool = True
@@ -104,6 +105,7 @@ class ToolOutcome(NamedTuple):
     completes: str | None = None
     reprompt: Reprompt | None = None
     wait: WaitDraft | None = None
+    handled: str = ""
 
     def tool_result(self) -> str:
         """Return the text of the tool result in the agent's history."""
@@ -298,8 +300,9 @@ class TurnResult:
     earlier by a journal commit, which empties them here. ``paused`` are its breakpoint calls,
     ``waits`` those that wait for teammates.
     ``described`` is what people read about those that need an approval, by their ids.
-    ``spoken`` is the message that ends a manual step, ``told`` why the agent failed. ``size`` is
-    about how many bytes the entries have, ``written`` the JSON of each.
+    ``spoken`` is the message that ends a manual step, ``told`` why the agent failed. ``handled`` is
+    that of its calls. ``size`` is about how many bytes the entries have, ``written`` the JSON of
+    each.
     """
 
     now: Callable[[], str]
@@ -316,6 +319,7 @@ class TurnResult:
     spoken: Envelope | None = None
     failure: str | None = None
     told: str | None = None
+    handled: str = ""
     size: int = 0
     written: list[str] = field(default_factory=list)
     _reply: Reply | None = None
@@ -410,6 +414,7 @@ class TurnResult:
             self.events.append(event.row(self.now()))
         self.mail.extend(outcome.mail)
         self.memories += outcome.memories
+        self.handled = min(self.handled or outcome.handled, outcome.handled or self.handled)
         if outcome.completes is not None:
             self.completes = outcome.completes
         if outcome.reprompt is not None:

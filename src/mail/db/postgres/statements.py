@@ -72,7 +72,7 @@ class PostgresStatements(
     _TASK = (
         "task_id, task_owner, coalesce(task_contributors, '[]'), start_time, entrypoint, state, "
         "coalesce(remote_swarms, '[]'), steps, max_steps, awaited, finish_asked, title, usage, "
-        "start_text"
+        "handled, start_text"
     )
     _RUNNING = "is_running"
     _OPEN = "is_running OR (state = 'paused' AND awaited)"
@@ -220,9 +220,9 @@ _INSERT_TASK: Final = """
 INSERT INTO tasks (
     task_owner, task_contributors, remote_swarms, is_running, completed, start_time, start_text,
     state, entrypoint, steps, max_steps, awaited, finish_asked, title, next_event,
-    swarm_name, caller_role, caller_id, task_id, usage, bytes
+    swarm_name, caller_role, caller_id, task_id, usage, bytes, handled
 ) VALUES ($1, $2, $3, $4, $5, coalesce($6, now()), $7, $8, $9, $10, $11, $12, $13, $14,
-    1 + $15::bigint, $16, $17, $18, $19, $20, $21)
+    1 + $15::bigint, $16, $17, $18, $19, $20, $21, $22)
 """
 
 _CHANGES: Final = """
@@ -230,7 +230,7 @@ SET task_owner = $1, task_contributors = $2, remote_swarms = $3, is_running = $4
     start_time = coalesce($6, now()), start_text = $7, state = $8, entrypoint = $9, steps = $10,
     max_steps = $11, awaited = $12, finish_asked = $13, title = $14,
     next_event = tasks.next_event + $15::bigint, usage = $20, updated_at = now(),
-    bytes = tasks.bytes + $21::bigint
+    bytes = tasks.bytes + $21::bigint, handled = $22
 """
 
 _RETURNING: Final = "RETURNING tasks.key, tasks.next_event, tasks.bytes"
@@ -433,6 +433,7 @@ async def _put_task(db: Connection, statement: str, parcel: Parcel) -> _Task | N
         row.task_id,
         row.usage,
         parcel.bytes,
+        row.handled,
     )
     return None if found is None else _Task(found[0], found[1] - len(post.events), found[2])
 

@@ -65,7 +65,7 @@ class SQLiteStatements(
     _TASK_KEY = "id"
     _TASK = (
         "task_id, task_owner, task_contributors, start_time, entrypoint, state, remote_swarms, "
-        "steps, max_steps, awaited, finish_asked, title, usage"
+        "steps, max_steps, awaited, finish_asked, title, usage, handled"
     )
     _RUNNING = "is_running = 1"
     _OPEN = "is_running = 1 OR (state = 'paused' AND awaited = 1)"
@@ -193,23 +193,23 @@ WHERE swarm_name = ? AND caller_role = ? AND caller_id = ? AND task_id = ?
 _ADD_TASK: Final = """
 INSERT INTO tasks (
     task_owner, task_contributors, remote_swarms, start_time, updated_at, entrypoint, steps,
-    max_steps, awaited, finish_asked, title, usage, next_event, bytes, is_running, completed,
-    state, swarm_name, caller_role, caller_id, task_id, created_at
+    max_steps, awaited, finish_asked, title, usage, handled, next_event, bytes, is_running,
+    completed, state, swarm_name, caller_role, caller_id, task_id, created_at
 ) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17,
-    ?18, ?19, ?20, ?21, ?5)
+    ?18, ?19, ?20, ?21, ?22, ?5)
 ON CONFLICT DO NOTHING
 """
 
 _CHANGES: Final = """
 SET task_owner = ?1, task_contributors = ?2, remote_swarms = ?3, start_time = ?4, updated_at = ?5,
     entrypoint = ?6, steps = ?7, max_steps = ?8, awaited = ?9, finish_asked = ?10, title = ?11,
-    usage = ?12, next_event = ?13, bytes = ?14
+    usage = ?12, handled = ?13, next_event = ?14, bytes = ?15
 """
 
-_CHANGE_TASK: Final = f"UPDATE tasks {_CHANGES} WHERE id = ?15"
+_CHANGE_TASK: Final = f"UPDATE tasks {_CHANGES} WHERE id = ?16"
 
 _CHANGE_STATE: Final = f"""
-UPDATE tasks {_CHANGES}, is_running = ?15, completed = ?16, state = ?17 WHERE id = ?18
+UPDATE tasks {_CHANGES}, is_running = ?16, completed = ?17, state = ?18 WHERE id = ?19
 """
 
 _CONSUME: Final = """
@@ -396,6 +396,7 @@ def _task_values(row: TaskRow, now: str, next_event: int, taken: int) -> tuple[o
         int(row.finish_asked),
         row.title,
         row.usage,
+        row.handled,
         next_event,
         taken,
     )
