@@ -16,7 +16,7 @@ from mail.llm.script_view import ScriptView
 from mail.llm.scripted import ScriptedModel
 from tests.server.kit import bearer
 from tests.server.test_desk import fetch, known, send, thread
-from tests.server.test_desk_agents import begin, mail, serving
+from tests.server.test_desk_agents import begin, ended, mail, serving
 from tests.server.test_teams import ask, tell, tell_all
 
 
@@ -32,8 +32,12 @@ async def _lead(view: ScriptView) -> Steps:
             call("teammate_broadcast", **team, message="Friday"),
             call("task_complete", finish_message="told"),
         ]
+    if view.body.startswith("fyi"):
+        return call("acknowledge_broadcast" if "all" in view.body else "ignore_broadcast")
     if view.sender == "alice":
         asked = {"to": "editor", "message": view.body, "waitForReply": True}
+        if view.body.startswith("tell"):
+            asked |= {"waitForReply": False, "timeoutSeconds": -1, "priority": "whenever"}
         return call("teammate_message", **team, **asked)
     answer = call("teammate_message", **team, to=view.sender, message=f"heard: {view.body}")
     return [answer, call("task_complete", finish_message="done")]
@@ -136,6 +140,32 @@ def test_a_broadcast_of_a_participant_reaches_the_agent_that_leads(http: httpx.C
     assert told["deliveredTo"] == ["reviewer", "lead"]
     assert mail(http, "reviewer")["content"] == "Monday"
     assert mail(http, "editor")["content"] == "heard: Monday"
+
+
+def test_an_agent_carries_on_after_a_message_to_a_participant(http: httpx.Client) -> None:
+    for who in ("editor", "reviewer"):
+        fetch(http, who, limit=100)
+    body = {"body": "tell them", "show_events": True}
+    answer = http.post("/message", headers=bearer("alice"), json=body).json()
+    told, got = json.loads(answer["response"]), mail(http, "editor")
+    assert told == {"messageId": got["id"], "delivered": True, "state": "stored"}
+    assert got["content"] == "tell them" and answer["status"] == "completed"
+    record = http.get(f"/tasks/{answer['task_id']}", headers=bearer("alice")).json()
+    assert not record.get("waiting_for")
+    fetch(http, "editor")
+
+
+@pytest.mark.parametrize("priority", ["normal", "urgent"])
+def test_who_tells_an_agent_something_gets_no_answer_that_nobody_gave(
+    http: httpx.Client, priority: str
+) -> None:
+    before = http.get("/tasks", headers=bearer("editor")).json().keys()
+    tell(http, "editor", to="lead", message="fyi: gone", priority=priority)
+    tell_all(http, "editor", message="fyi: all", excludeSelf=True, priority=priority)
+    begun = http.get("/tasks", headers=bearer("editor")).json().keys() - before
+    assert [ended(http, task_id, "editor") for task_id in begun] == ["nothing is left to do"] * 2
+    assert fetch(http, "editor", unread="true")["messages"] == []
+    fetch(http, "reviewer", limit=100)
 
 
 def test_an_agent_waits_on_for_a_participant_after_a_restart(tmp_path: Path) -> None:

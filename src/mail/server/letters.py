@@ -116,6 +116,7 @@ class SwarmAgents:
         *,
         opens: bool,
         thread: Sequence[LetterRow] = (),
+        quiet: bool = False,
     ) -> None:
         """See `mail.services.desk.AgentDoor.deliver`.
 
@@ -124,7 +125,9 @@ class SwarmAgents:
             ServerBusy, ShuttingDown: it cannot be taken now.
         """
         owner = _owner_of(post.swarm, letter.task_owner)
-        mail = DeskMail(letter=letter, post=post, agents=agents, opens=opens, thread=tuple(thread))
+        mail = DeskMail(
+            letter=letter, post=post, agents=agents, opens=opens, thread=tuple(thread), quiet=quiet
+        )
         own = owner == Owner(post.swarm, PARTICIPANT_ROLE, letter.sender)
         async with _instance(self.pool, owner, sender_token.get() if own else "") as swarm:
             if opens:

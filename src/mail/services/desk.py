@@ -115,6 +115,7 @@ class Draft(NamedTuple):
         wants_ack: Whether the sender asks for an acknowledgement.
         request_id: The sender's name for this request, or no text; see `MailDesk.send_message`.
         file_id: A file of the sender's that comes with it, or no text; see `mail.services.files`.
+        quiet: Whether the sender waits for no answer of agents.
     """
 
     content: str
@@ -124,6 +125,7 @@ class Draft(NamedTuple):
     wants_ack: bool = False
     request_id: str = ""
     file_id: str = ""
+    quiet: bool = False
 
 
 class SentLetter(NamedTuple):
@@ -245,6 +247,7 @@ class AgentDoor(Protocol):
         *,
         opens: bool,
         thread: Sequence[LetterRow] = (),
+        quiet: bool = False,
     ) -> None:
         """Store a post together with the messages that a letter is for agents, and hand them out.
 
@@ -254,6 +257,7 @@ class AgentDoor(Protocol):
             agents: Who gets it.
             opens: Whether it may open the task.
             thread: Of a post the newest letters of its thread before it, the newest first.
+            quiet: Whether its sender waits for no answer.
 
         Raises:
             UnknownTask: there is no such task.
@@ -283,6 +287,7 @@ class _NoAgents:
         *,
         opens: bool,
         thread: Sequence[LetterRow] = (),
+        quiet: bool = False,
     ) -> None:
         raise UnknownAgent(f"there is no agent named '{agents[0]}'")
 
@@ -420,25 +425,25 @@ class MailDesk:
             wants_ack=draft.wants_ack,
         )
         if not draft.request_id:
-            return SentLetter(await self._posted(letter))
+            return SentLetter(await self._posted(letter, quiet=draft.quiet))
         async with self._held("request", sender, draft.request_id):
             known = await self._sent_before(letter)
             if known is not None:
                 return SentLetter(known, repeated=True)
-            return SentLetter(await self._posted(letter))
+            return SentLetter(await self._posted(letter, quiet=draft.quiet))
 
-    async def _posted(self, letter: LetterRow) -> LetterRow:
+    async def _posted(self, letter: LetterRow, *, quiet: bool) -> LetterRow:
         """Store a letter, with a thread's members of this moment as its recipients."""
         if not letter.thread_id:
             argument = "recipient_id" if letter.kind == "direct" else "recipient_ids"
             self._check_known(argument, letter.recipients, await self._mailboxes_for(letter))
-            return await self._stored(letter)
+            return await self._stored(letter, quiet=quiet)
         async with self._held("thread", letter.thread_id):
             view = await self._thread_of(letter.sender, letter.thread_id)
             others = tuple(name for name in view.members if name != letter.sender)
-            return await self._stored(letter._replace(recipients=others))
+            return await self._stored(letter._replace(recipients=others), quiet=quiet)
 
-    async def _stored(self, letter: LetterRow) -> LetterRow:
+    async def _stored(self, letter: LetterRow, *, quiet: bool) -> LetterRow:
         answered = await self._answered(letter)
         letter = letter._replace(created_at=self.clock.now())
         agents, opens = tuple(name for name in letter.recipients if name in self.agents.names), True
@@ -450,18 +455,18 @@ class MailDesk:
         member = ((letter.thread_id, letter.sender),) if letter.thread_id else ()
         post = DeskPost(swarm=self.swarm, members=member, letters=(letter,))
         if agents:
-            return await self._deliver(letter, post, agents, opens=opens)
+            return await self._deliver(letter, post, agents, opens=opens, quiet=quiet)
         (seq,) = await self._commit(letter.sender, post)
         return letter._replace(seq=seq)
 
     async def _deliver(
-        self, letter: LetterRow, post: DeskPost, agents: tuple[str, ...], *, opens: bool
+        self, letter: LetterRow, post: DeskPost, agents: tuple[str, ...], **how: bool
     ) -> LetterRow:
         """Store a post with a letter for agents, all in one commit; return the stored letter."""
         await self._admit(letter.sender, post)
         thread = await self._before(letter)
         try:
-            await self.agents.deliver(letter, post, agents, opens=opens, thread=thread)
+            await self.agents.deliver(letter, post, agents, thread=thread, **how)
         except UnknownTask:
             raise _wrong("reply_to", _TASK_GONE) from None
         except DeskConflict as error:

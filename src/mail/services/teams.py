@@ -63,6 +63,7 @@ class TeamDesk:
         *,
         priority: Priority = "normal",
         request_id: str = "",
+        waits: bool = False,
     ) -> TeamLetter:
         """Send a message to one member of a team.
 
@@ -73,6 +74,7 @@ class TeamDesk:
             message: The text.
             priority: ``urgent`` if it wants attention at once.
             request_id: As in `MailDesk.send_message`.
+            waits: The caller is going to wait for a reply, so that agents owe one.
 
         Raises:
             TeamError: see `mail.core.teams.Teams.message`; nothing is stored.
@@ -81,7 +83,8 @@ class TeamDesk:
         """
         route = self.teams.message(caller, team_id, to)
         draft = _draft(route, message, priority, request_id)
-        draft = draft._replace(reply_to=await self._asked(caller, route.recipients[0], request_id))
+        answered = await self._asked(caller, route.recipients[0], request_id)
+        draft = draft._replace(reply_to=answered, quiet=not waits)
         sent = await self.desk.send_message(caller, draft, route.recipients[0], None)
         return TeamLetter(sent, route)
 
@@ -103,7 +106,7 @@ class TeamDesk:
         The other arguments and the errors are those of `message`.
         """
         route = self.teams.broadcast(caller, team_id, exclude_self=exclude_self)
-        draft = _draft(route, message, priority, request_id)
+        draft = _draft(route, message, priority, request_id)._replace(quiet=True)
         sent = await self.desk.broadcast_message(
             caller, draft, route.recipients, with_sender=caller in route.recipients
         )
@@ -156,7 +159,7 @@ class TeamDesk:
         teammate = self.teams.message(caller, team_id, to).recipients[0]
         with self._waiting(caller, teammate):
             found = await self.message(
-                caller, team_id, to, message, priority=priority, request_id=request_id
+                caller, team_id, to, message, priority=priority, request_id=request_id, waits=True
             )
             reply = await self._reply(caller, found.sent.letter, teammate, seconds)
             return found._replace(reply=reply)

@@ -13,12 +13,22 @@ from mail.core.teams import Teams
 from mail.db.base import Store
 from mail.errors import AgentError
 from mail.testing import agent_from, tool_calls
-from tests.spec.kit import WAIT, Call, Part, done, messages_of
+from tests.spec import kit
+from tests.spec.kit import WAIT, Call, done, messages_of
 from tests.support.federation import until
 from tests.support.swarm import runtime_of, supervisor, user_message
 
 TEAM = {"id": "alpha", "lead": "supervisor", "members": ["writer", "editor"]}
 OTHERS = {"id": "beta", "lead": "outsider", "members": ["editor"]}
+
+
+class Part(kit.Part):
+    """What an agent does; called again after a message to its team, it waits for mail."""
+
+    def __call__(self, messages: list[dict[str, Any]], choice: object) -> list[Call]:
+        if "Your message is sent. Carry on." in str(messages[-1].get("content")):
+            return [WAIT]
+        return super().__call__(messages, choice)
 
 
 def tell(to: str, message: str = "hello", team: str = "alpha", **more: Any) -> Call:
@@ -83,7 +93,7 @@ async def test_the_result_names_the_message_that_is_stored() -> None:
     writer = Part([tell("lead", "a poem")])
     runtime = team(supervisor=lead, writer=writer)
     await runtime.submit_and_wait(user_message())
-    (result,) = [json.loads(text) for text in lead.results]
+    (result,) = [json.loads(text) for text in lead.results if "messageId" in text]
     message = sent(await messages_of(runtime), "write!")
     assert result == {"messageId": message["id"], "delivered": True, "state": "stored"}
     assert message["message"]["subject"] == "Team alpha: from lead"
@@ -101,7 +111,7 @@ async def test_an_urgent_message_interrupts() -> None:
 
 
 async def test_a_broadcast_has_one_id_and_reaches_all_with_the_lead() -> None:
-    lead = Part([tell("writer", "tell them")], [done()])
+    lead = Part([tell("writer", "tell them")], [WAIT], [done()])
     writer = Part([tell_all("friday")], [tell("lead", "told")])
     editor = Part()
     runtime = team(supervisor=lead, writer=writer, editor=editor)
@@ -165,11 +175,11 @@ async def test_teams_that_are_off_answer_so() -> None:
 
 
 async def test_arguments_that_do_not_fit_are_named() -> None:
-    lead = Part([tell("", priority="high")], [done()])
+    lead = Part([ask("", timeoutSeconds=-1)], [done()])
     runtime = team(supervisor=lead)
     await runtime.submit_and_wait(user_message())
     assert lead.results[0].startswith("ERROR: invalid arguments for 'teammate_message'")
-    assert "to:" in lead.results[0] and "priority:" in lead.results[0]
+    assert "to:" in lead.results[0] and "timeoutSeconds:" in lead.results[0]
     await runtime.shutdown()
 
 

@@ -61,6 +61,8 @@ ACCEPTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("send_attachment", SEND | {"file_id": "f"}, SEND | {"file_id": "f"}),
     ("teammate_message", TELL, TOLD | NO_WAIT),
     ("teammate_message", TELL | {"priority": "urgent"}, TOLD | NO_WAIT | {"priority": "urgent"}),
+    ("teammate_message", TELL | {"priority": "high"}, TOLD | NO_WAIT),
+    ("teammate_broadcast", TELL | {"priority": 5}, TOLD | {"exclude_self": False}),
     ("teammate_message", TELL | {"waitForReply": True, "timeoutSeconds": 5}, TOLD | {
         "to": "lead", "wait_for_reply": True, "timeout_seconds": 5.0}),
     ("letter_receipts", {}, {"participant": None, "unanswered_for": None, "limit": 5}),
@@ -116,9 +118,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("send_attachment", SEND | {"file_id": ""}, "file_id: must not be empty"),
     ("teammate_message", {}, "teamId: is missing; to: is missing; message: is missing"),
     ("teammate_message", TELL | {"timeoutSeconds": -1}, "timeoutSeconds: must be at least"),
-    ("teammate_message", TELL | {"timeoutSeconds": 3601}, "timeoutSeconds: must be at most"),
     ("teammate_message", TELL | {"timeoutSeconds": float("inf")}, "timeoutSeconds: must be"),
-    ("teammate_message", TELL | {"priority": "high"}, "priority: must be 'normal'"),
     ("letter_receipts", {"limit": 51}, "limit: must be at most 50"),
     ("letter_receipts", {"unanswered_for": -1}, "unanswered_for: must be at least"),
     ("teammate_broadcast", {"message": ""}, "teamId: is missing; message: must not be empty"),

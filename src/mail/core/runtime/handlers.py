@@ -39,7 +39,7 @@ from mail.core.runtime.waiting import Report, stuck, wait_cycle
 from mail.core.schema import MAX_ID
 from mail.core.suggest import hinted
 from mail.core.tasks import TaskState
-from mail.core.teams import Route, Teams
+from mail.core.teams import MAX_WAIT, Route, Teams
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import (
     AcknowledgeArgs,
@@ -95,6 +95,7 @@ _SENT = "message sent"
 _SHOWN_PROBLEMS: Final = 16
 _LONGEST_PROBLEM: Final = 300
 _SHOWN_NAMES: Final = 64
+_CARRY_ON: Final = Reprompt(Subject.ACTION_COMPLETE, "Your message is sent. Carry on.")
 _LETTERS_READ: Final = 1024 * 1024
 """Bytes of letters that are read for their receipts."""
 
@@ -585,7 +586,10 @@ async def handle_send_attachment(tools: ToolContext, call: AgentToolCall) -> Too
 
 async def handle_teammate_message(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
     """Write to one member of a team (MAIL-TOOL-26)."""
-    args = parse_arguments(call.tool_name, call.tool_args, TeammateMessageArgs)
+    given = dict(call.tool_args)
+    if not given.get("waitForReply"):
+        given.pop("timeoutSeconds", None)  # it is not used
+    args = parse_arguments(call.tool_name, given, TeammateMessageArgs)
     try:
         route = tools.teams.message(tools.name, args.team_id, args.to)
         _check_here(tools, route)
@@ -599,15 +603,18 @@ async def handle_teammate_message(tools: ToolContext, call: AgentToolCall) -> To
     # What a participant answers is a request.
     if args.priority == "normal" or (args.wait_for_reply and teammate not in tools.agents):
         ref = None if args.wait_for_reply else tools.answers(teammate)
-        kind = "request" if ref is None else "response"
+        # The task would wait for a participant that is asked something.
+        asks = ref is None and (args.wait_for_reply or teammate in tools.agents)
+        kind = "request" if asks else "response"
     mail = _team_mail(tools, kind, route, args.message, ref)
     told = {"messageId": mail.id, "delivered": True, "state": "stored"}
-    wait = WaitDraft(teammate, route.reached[0], mail.ref, told, args.timeout_seconds)
+    seconds = min(args.timeout_seconds, MAX_WAIT)
+    wait = WaitDraft(teammate, route.reached[0], mail.ref, told, seconds)
     if waits:
         tools.turn.awaits.append(teammate)
         return ToolOutcome(mail=(mail,), wait=wait, events=(_waiting(tools, teammate),))
     result = wait.result("timeout") if args.wait_for_reply else to_json(told).decode()
-    return ToolOutcome(details=result, verbatim=True, mail=(mail,))
+    return ToolOutcome(details=result, verbatim=True, mail=(mail,), reprompt=_CARRY_ON)
 
 
 def _check_wait(tools: ToolContext, teammate: str) -> None:
@@ -643,7 +650,8 @@ async def handle_teammate_broadcast(tools: ToolContext, call: AgentToolCall) -> 
     kind: MessageKind = "interrupt" if args.priority == "urgent" else "broadcast"
     mail = _team_mail(tools, kind, route, args.message)
     told = {"messageId": mail.id, "deliveredTo": route.reached, "state": "stored"}
-    return ToolOutcome(details=to_json(told).decode(), verbatim=True, mail=(mail,))
+    result = to_json(told).decode()
+    return ToolOutcome(details=result, verbatim=True, mail=(mail,), reprompt=_CARRY_ON)
 
 
 def _check_here(tools: ToolContext, route: Route) -> None:

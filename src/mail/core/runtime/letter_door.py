@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from mail.core.addresses import create_agent_address
 from mail.core.compose import Subject
-from mail.core.envelope import Envelope
+from mail.core.envelope import NO_REPLY, Envelope
 from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.correspondence import (
@@ -49,6 +49,7 @@ class DeskMail:
         agents: The agents that get it.
         opens: Whether it may open the task.
         thread: Of a post the newest letters of its thread before it, the newest first.
+        quiet: Its sender waits for no answer: a message to a team.
     """
 
     letter: LetterRow
@@ -56,6 +57,7 @@ class DeskMail:
     agents: tuple[str, ...]
     opens: bool
     thread: tuple[LetterRow, ...] = ()
+    quiet: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -189,9 +191,13 @@ class LetterDoor:
         for name in mail.agents:
             answers = request is not None and request.asker == name
             kind: MessageKind = "request" if self._is_own(letter) else "response"
+            if mail.quiet and letter.kind == "broadcast":
+                kind = "broadcast"
             if letter.urgent:
                 kind = "interrupt"
             body, noted = in_thread(letter, mail.thread, name)
+            if mail.quiet:
+                noted[NO_REPLY] = "yes"
             message = self.context.composer.message(
                 "response" if answers else kind,
                 task.task_id,

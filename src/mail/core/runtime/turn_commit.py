@@ -574,6 +574,10 @@ class TurnCommitter:
                 task.waits[wait.key] = wait
                 task.arriving += 1
             self.context.mailbox.block(key)
+            # The wait's end calls the agent again, which sees its other results then; help is mail.
+            turn_result.reprompts = tuple(
+                one for one in turn_result.reprompts if one.error or one.kind == "broadcast"
+            )
 
     def _undo_waits(self, plan: CommitPlan) -> None:
         """Forget the waits of a turn that was not stored, and let those go on that it ended."""

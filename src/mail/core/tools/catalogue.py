@@ -4,9 +4,9 @@ A new tool is an entry here, a handler in `mail.core.runtime.handlers` and a pag
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from mail.core.schema import problems_of
 from mail.core.teams import DEFAULT_WAIT, MAX_WAIT, Priority
@@ -113,6 +113,11 @@ class AwaitArgs(_Arguments):
     )
 
 
+_Urgency = Annotated[
+    Priority, BeforeValidator(lambda given: "urgent" if given == "urgent" else "normal")
+]
+
+
 class _TeammateArguments(_Arguments):
     team_id: str = Field(min_length=1, alias="teamId", description="The team's id.")
 
@@ -122,7 +127,7 @@ class TeammateMessageArgs(_TeammateArguments):
 
     to: str = Field(min_length=1, description="The name of the teammate, or lead for the lead.")
     message: str = Field(min_length=1, description="The message itself.")
-    priority: Priority = Field(
+    priority: _Urgency = Field(
         default="normal", description="urgent interrupts the teammate; normal does not."
     )
     wait_for_reply: bool = Field(
@@ -133,10 +138,10 @@ class TeammateMessageArgs(_TeammateArguments):
     timeout_seconds: float = Field(
         default=DEFAULT_WAIT,
         ge=0,
-        le=MAX_WAIT,
         allow_inf_nan=False,
         alias="timeoutSeconds",
         description="How long to wait for the reply.",
+        json_schema_extra={"maximum": MAX_WAIT},
     )
 
 
@@ -144,7 +149,7 @@ class TeammateBroadcastArgs(_TeammateArguments):
     """Arguments of ``teammate_broadcast``."""
 
     message: str = Field(min_length=1, description="The message itself.")
-    priority: Priority = Field(
+    priority: _Urgency = Field(
         default="normal", description="urgent interrupts the teammates; normal does not."
     )
     exclude_self: bool = Field(
