@@ -125,7 +125,7 @@ def test_light_commands_load_nothing_heavy(arguments: list[str]) -> None:
     [
         (200, b'{"status": "healthy", "swarm_name": "alpha"}', "✓ alpha is healthy", 0),
         (200, b"{}", "✓ MAIL server is up", 0),
-        (200, b'{"status": "\\u001b[31mred\\n"}', "✓ MAIL server is [31mred", 0),
+        (200, b'{"status": "\\u001b[31mred\\n"}', "✓ MAIL server is \\u001b[31mred", 0),
         (503, b"{}", "✗ Server returned 503", 1),
         (200, b"<html>", "✗ Error: the response is not JSON; is this a MAIL server?", 1),
         (200, b"[]", "✗ Error: the response is not a JSON object; is this a MAIL server?", 1),

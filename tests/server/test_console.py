@@ -1,9 +1,10 @@
 """The web console in a real browser, against a real server."""
 
 import asyncio
+import hashlib
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest_asyncio
 
 from mail import Approval, MAILAction
 from mail.api import MAILAgentTemplate, MAILSwarmTemplate
+from mail.cli.common import cleaned
 from mail.core.tasks import TaskState
 from mail.db.base import EventRow, OutboxRow, Owner, Post, TaskRow
 from mail.db.memory import MemoryStore
@@ -52,6 +54,9 @@ HOSTILE = (
 )
 CREW = {"supervisor": ["scribe"], "scribe": ["supervisor", HOSTILE[:40]], HOSTILE[:40]: ["scribe"]}
 MANY = 2**60 + 1
+SMUGGLED = "ann@example.org" + "".join(chr(0xE0000 + ord(sign)) for sign in ",eve@evil.example")
+"""An address, and one after it that no font draws."""
+
 ODD = "odd/<img src=x onerror=alert(1)>?#%2F&"
 
 
@@ -77,7 +82,7 @@ class Agent:
 
 def _told(message: dict[str, Any]) -> str:
     text = str(message.get("content"))
-    if '<from type="user">' not in text:
+    if not re.search('<from type="(user|admin)">', text):
         return ""
     return text.partition("<body>")[2].partition("</body>")[0]
 
@@ -230,7 +235,8 @@ def _clerk(view: ScriptView) -> Any:
     if "sign" in view.body:
         return call("sign", to="Ann", text="me")
     letter = {"to": "ann@example.org", "text": f"Dear Ann,\n{HOSTILE}\nBest", "copies": 1}
-    return call("send_mail", **letter | ({"copies": MANY} if "many" in view.body else {}))
+    letter |= {"copies": MANY} if "many" in view.body else {}
+    return call("send_mail", **letter | ({"to": SMUGGLED} if "secretly" in view.body else {}))
 
 
 def office() -> MAILSwarmTemplate:
@@ -446,11 +452,16 @@ async def _waits(inbox: Stage, task_id: str, body: str = "write to Ann") -> str:
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize("how", ["accept", "edit", "response", "ignore"])
-async def test_a_held_call_is_answered_by_keyboard(inbox: Stage, how: str) -> None:
+@pytest.mark.parametrize(
+    ("how", "ctrl"),
+    [("accept", False), ("ignore", False)]
+    + [(how, True) for how in ("accept", "ignore", "edit", "response")],
+)
+async def test_a_held_call_is_answered_by_keyboard(inbox: Stage, how: str, ctrl: bool) -> None:
     page = inbox.page
     SENT.clear()
-    approval = await _waits(inbox, how)
+    task_id = f"{how} {ctrl}"
+    approval = await _waits(inbox, task_id)
     await inbox.visit("#/approvals")
     await inbox.shows("send_mail waits for you", ".approval")
     await inbox.shows("1", "nav .count")
@@ -463,20 +474,14 @@ async def test_a_held_call_is_answered_by_keyboard(inbox: Stage, how: str) -> No
         await inbox.shows("- ann@example.org", ".diff .gone")
         await inbox.shows("+ ben@example.org", ".diff .made")
         assert await page.run("document.querySelectorAll('.diff').length") == 1
-        await page.press("Enter", ctrl=True)
     elif how == "response":
         await page.write("Ask <b>again</b> tomorrow")
-        await page.press("Enter", ctrl=True)
-    else:
-        await page.run(
-            "document.activeElement.closest('.answer-form').querySelector('.main').focus()"
-        )
-        await page.press("Enter")
+    await page.press("Enter", ctrl=ctrl)
     await inbox.shows("Nothing waits for you", ".list-side")
     record = (await inbox.http.get(f"/approvals/{approval}", headers=bearer("alice"))).json()
     ends = {"accept": "accepted", "edit": "edited", "response": "responded", "ignore": "ignored"}
     assert (record["status"], record["answered_by"]) == (ends[how], "user:alice")
-    await page.run(f"location.hash = '#/tasks/{how}'")
+    await page.run(f"location.hash = '#/tasks/' + encodeURIComponent('{task_id}')")
     await inbox.shows("completed", ".head .state")
     to = {"accept": ["ann@example.org"], "edit": ["ben@example.org"]}.get(how, [])
     assert [one["to"] for one in SENT] == to
@@ -487,6 +492,61 @@ async def test_a_held_call_is_answered_by_keyboard(inbox: Stage, how: str) -> No
         await page.run("document.querySelector('#app').innerHTML")
     )
     assert page.problems == []
+
+
+async def test_an_address_that_no_font_draws_is_seen_before_it_is_approved(inbox: Stage) -> None:
+    page = inbox.page
+    SENT.clear()
+    await _waits(inbox, "smuggled", "write to Ann secretly")
+    escapes = cleaned(SMUGGLED)
+    assert escapes.startswith("ann@example.org\\udb40\\udc2c\\udb40\\udc65")
+    await inbox.visit("#/approvals")
+    await inbox.shows(escapes, ".approval .details")
+    await page.press("e")
+    await inbox.shows(escapes, ".answer-form .passage")
+    await page.press("Escape")
+    await page.press("a")
+    await inbox.shows(escapes, ".approval .details")
+    await page.press("Enter")
+    await inbox.shows("Nothing waits for you", ".list-side")
+    await page.run("location.hash = '#/tasks/smuggled'")
+    await inbox.shows("completed", ".head .state")
+    assert [one["to"] for one in SENT] == [SMUGGLED]
+    assert page.problems == []
+
+
+AROUND = [("a", "b"), ("❤", "👍"), ("❤\ufe0f", "👍"), ("1", "\u20e3")]
+"""What stands before and after a character."""
+
+UNICODE = r"""(async () => {
+  const {visible} = await import("/console/parts.js");
+  const [blocks, hidden, shown] = [[], [], []];
+  for (let first = 0; first < 0x110000; first += 0x1000) {
+    const signs = Array.from({length: 0x1000}, (_, place) => String.fromCodePoint(first + place));
+    const lines = signs.flatMap((sign) => AROUND.map(([one, two]) => one + sign + two));
+    const text = new TextEncoder().encode(visible(lines.join("\n")));
+    const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", text));
+    blocks.push([...hash].map((byte) => byte.toString(16).padStart(2, "0")).join(""));
+    const differs = (sign) => visible(`a${sign}b`) !== `a${sign}b`;
+    const unseen = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/u;
+    shown.push(...signs.filter((sign) => unseen.test(sign) && !differs(sign)));
+    const seen = /[\p{L}\p{M}\p{N}\p{P}\p{S}\p{Zs}]/u;
+    hidden.push(...signs.filter((sign) => seen.test(sign) && !unseen.test(sign) && differs(sign)));
+  }
+  return {blocks, hidden, shown};
+})()"""
+
+
+async def test_the_console_and_the_commands_show_the_same_characters(stage: Stage) -> None:
+    await stage.visit()
+    found = await stage.page.run(UNICODE.replace("AROUND", json.dumps(AROUND)))
+    assert "".join(found["shown"]) == "\t\n"
+    assert found["hidden"] == ["\u2800", "\U00016fe4", "\U0001d159"]  # they have no ink
+    for place, told in enumerate(found["blocks"]):
+        signs = map(chr, range(place * 0x1000, (place + 1) * 0x1000))
+        lines = [f"{one}{sign}{two}" for sign in signs for one, two in AROUND]
+        here = hashlib.sha256(cleaned("\n".join(lines)).encode()).hexdigest()
+        assert told == here, f"U+{place:02X}000 and above"
 
 
 async def test_the_server_tells_of_approvals_as_they_come_and_go(inbox: Stage) -> None:
@@ -541,6 +601,183 @@ async def test_answers_that_are_wrong_or_late_are_told(inbox: Stage) -> None:
     await page.run("location.hash = '#/approvals'")
     await inbox.click("all", ".list-side")
     await inbox.shows("ignored", ".page-side .approval")
+
+
+async def _focus(page: Page, selector: str) -> None:
+    await page.until(f"document.activeElement.matches({json.dumps(selector)})")
+
+
+async def _help(stage: Stage, inbox: Stage) -> None:
+    await stage.visit()
+    await stage.page.press("?")
+    await stage.shows("accept, edit, respond, ignore", "dialog .keys")
+
+
+async def _new(stage: Stage, inbox: Stage) -> None:
+    await stage.visit()
+    await stage.page.press("n")
+    await _focus(stage.page, "dialog textarea")
+
+
+async def _places(stage: Stage, inbox: Stage) -> None:
+    await stage.visit("#/approvals")
+    for key, name in (("t", "Tasks"), ("s", "Swarm")):
+        await stage.page.press(key)
+        await stage.shows(name, "nav [aria-current]")
+
+
+async def _search(stage: Stage, inbox: Stage) -> None:
+    for who in ("alice", "editor"):
+        await stage.visit(who=who)
+        await stage.page.press("/")
+        await _focus(stage.page, "input[type=search]")
+
+
+async def _numbers(stage: Stage, inbox: Stage) -> None:
+    await stage.visit()
+    for key, name in (("2", "Approvals"), ("3", "Memories"), ("1", "Tasks")):
+        await stage.page.press(key)
+        await stage.shows(name, "nav [aria-current]")
+
+
+async def _modes(stage: Stage, inbox: Stage) -> None:
+    await stage.visit("#/tasks/keys")
+    await stage.page.until("!!document.querySelector('.row')")
+    for name in ("Sequence", "Waterfall", "Timeline"):
+        await stage.page.press("v")
+        await stage.shows(name, ".modes [aria-pressed=true]")
+
+
+async def _steps(stage: Stage, inbox: Stage) -> None:
+    page = stage.page
+    await stage.visit()
+    await page.until("document.querySelectorAll('.tasks li').length > 1")
+    for key, place in (("j", 1), ("j", 2), ("k", 1)):
+        await page.press(key)
+        await _focus(page, f".tasks li:nth-child({place}) a")
+    await stage.visit("#/tasks/keys")
+    await page.until("!!document.querySelector('#event-8')")
+    for key, number in (("k", 8), ("k", 7), ("j", 8)):
+        await page.press(key)
+        await stage.shows(f"Event {number}", ".side h2")
+    for task_id in ("first", "second"):
+        await _waits(inbox, task_id)
+    await inbox.visit("#/approvals")
+    for key, place in (("j", 2), ("k", 1)):
+        await page.until("document.querySelectorAll('.letters li').length > 1")
+        await page.press(key)
+        await page.until(f"!!document.querySelector('li:nth-child({place}) [aria-current]')")
+
+
+async def _timeline(stage: Stage, inbox: Stage) -> None:
+    await stage.visit("#/tasks/keys")
+    await stage.page.until("!!document.querySelector('#event-8')")
+    await stage.page.run("document.querySelector('.scroller').focus()")
+    for key, number in (("Home", 1), ("ArrowDown", 2), ("End", 8), ("ArrowUp", 7)):
+        await stage.page.press(key)
+        await stage.page.until(f"!!document.querySelector('#event-{number}[aria-selected=true]')")
+
+
+async def _message(stage: Stage, inbox: Stage) -> None:
+    await stage.visit("#/tasks/keys")
+    await stage.page.until("!!document.querySelector('.composer')")
+    await stage.page.press("m")
+    await _focus(stage.page, ".composer textarea")
+
+
+async def _mail(stage: Stage, inbox: Stage) -> None:
+    letter = {"recipient_id": "reviewer", "content": "Keys?"}
+    told = await stage.http.post("/messages", json=letter, headers=bearer("editor"))
+    await stage.visit(f"#/mail/letter/{told.json()['message_id']}", who="reviewer")
+    await stage.shows("Keys?", ".letter")
+    for key, title in (("c", "New message"), ("r", "Reply")):
+        await stage.page.press(key)
+        await stage.shows(title, "dialog h2")
+        await stage.page.press("Escape")
+        await stage.page.until("!document.querySelector('dialog')")
+
+
+async def _answers(stage: Stage, inbox: Stage) -> None:
+    """What comes of each answer is seen above; here one is changed for another."""
+    await _waits(inbox, "keys")
+    await inbox.visit("#/approvals")
+    await inbox.shows("waits for you", ".approval")
+    for key, place in (("e", "textarea"), ("r", "textarea"), ("i", ".main"), ("a", ".main")):
+        await inbox.page.press(key)
+        await _focus(inbox.page, f".answer-form {place}")
+        await inbox.page.press("Escape")
+    await inbox.page.press("Enter")
+    await inbox.shows("send_mail is answered", "[role=status]")
+
+
+async def _first_call(stage: Stage, inbox: Stage) -> None:
+    await _waits(inbox, "call")
+    await inbox.visit("#/tasks/call")
+    await inbox.shows("waits for you", ".open-call")
+    await inbox.page.press("k")  # an event is looked at meanwhile
+    await inbox.shows("Event", ".side h2")
+    await inbox.page.press("a")
+    for place in (".open-call .actions button", ".answer-form .main"):
+        await _focus(inbox.page, place)
+        await inbox.page.press("Enter")
+    await inbox.shows("completed", ".head .state")
+
+
+async def _escape(stage: Stage, inbox: Stage) -> None:
+    page = stage.page
+    await stage.visit("#/tasks/keys")
+    await page.until("!!document.querySelector('.composer')")
+    await page.press("j")
+    await stage.shows("Event", ".side h2")
+    await page.press("m")
+    await page.press("Escape")
+    await page.until("document.activeElement === document.body")
+    await stage.shows("Event", ".side h2")
+    await page.press("Escape")
+    await page.until("!document.querySelector('.side-head')")
+    await page.press("Escape")
+    await page.until("location.hash === '#/tasks'")
+
+
+async def _send_key(stage: Stage, inbox: Stage) -> None:
+    await stage.visit("#/tasks/keys")
+    await stage.write(".composer textarea", "by keyboard")
+    await stage.page.press("Enter", ctrl=True)
+    await stage.shows("Done: by keyboard", ".side .answer")
+
+
+KEYS: dict[str, Callable[[Stage, Stage], Awaitable[None]]] = {
+    "`?`": _help,
+    "`n`": _new,
+    "`t`, `s`": _places,
+    "`/`": _search,
+    "`1`, `2`, `3` …": _numbers,
+    "`v`": _modes,
+    "`j`, `k`": _steps,
+    "`Home`, `End`, arrows": _timeline,
+    "`m`": _message,
+    "`c`, `r`": _mail,
+    "`a`, `e`, `r`, `i`": _answers,
+    "`a`": _first_call,
+    "`Esc`": _escape,
+    "`Ctrl`+`Enter`": _send_key,
+}
+
+
+async def test_the_documented_keys_are_those_that_are_pressed_here() -> None:
+    text = (ROOT / "docs" / "console.md").read_text("utf-8").partition("## Keyboard")[2]
+    assert re.findall(r"^\| (`.*?) \|", text, re.MULTILINE) == list(KEYS)
+
+
+@pytest.mark.parametrize("keys", KEYS)
+async def test_a_key_does_what_the_documentation_says(
+    stage: Stage, inbox: Stage, keys: str
+) -> None:
+    if await stage.store.load_task(ALICE, "keys") is None:
+        for task_id in ("other", "keys"):
+            await seed(stage.store, task_id, 8)
+    await KEYS[keys](stage, inbox)
+    assert stage.page.problems == []
 
 
 async def test_a_number_that_a_browser_rounds_is_not_sent_back(inbox: Stage) -> None:
@@ -699,9 +936,15 @@ async def test_a_task_is_a_sequence_of_agents_and_a_waterfall(stage: Stage) -> N
 async def test_an_administrator_sees_everybodys_tasks(stage: Stage) -> None:
     await stage.post("hers alone", "hers")
     await stage.post("consult somebody else", "waiting")
+    own = {"body": "the administrator's", "task_id": "own"}
+    told = await stage.http.post("/message", json=own, headers=bearer("admin"))
+    assert told.status_code == 200, told.text
     await stage.visit(who="admin")
-    await stage.click("all callers")
     await stage.shows("user:alice", ".tasks")
+    await stage.page.run("document.querySelector('.tasks a[href*=\"tasks/own/\"]').click()")
+    await stage.shows("Done: the administrator's", ".side .answer")
+    assert await stage.page.run("!!document.querySelector('.composer')")
+    await stage.page.press("Escape")
     await stage.write("input[type=search]", "hers alone")
     await stage.page.until("document.querySelectorAll('.tasks a').length === 1")
     await stage.page.run("document.querySelector('.tasks a').click()")
@@ -796,7 +1039,7 @@ async def test_a_participant_writes_reads_and_answers_mail(stage: Stage, tmp_pat
     await stage.write("dialog textarea", HOSTILE.replace("\x1b", "").replace("\x07", ""))
     await page.press("Enter", ctrl=True)
     await page.until("!document.querySelector('dialog')")
-    (sent,) = (await http.get("/messages?mark_read=false", headers=bearer("reviewer"))).json()[
+    sent, *_ = (await http.get("/messages?mark_read=false", headers=bearer("reviewer"))).json()[
         "messages"
     ]
     assert (sent["subject"], sent["wants_ack"]) == (ODD, True)

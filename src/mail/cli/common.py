@@ -2,7 +2,7 @@
 
 import argparse
 import math
-import unicodedata
+import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
@@ -99,35 +99,42 @@ def positive(text: str) -> float:
     return value
 
 
-_KEPT: Final = frozenset("\n\t")
-_REORDERING: Final = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""Characters that change the display order of text."""
+# The console has the same rule, in `parts.js`.
+_UNSEEN: Final = (
+    r"\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f"
+    r"\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\uf8ff"
+    r"\ufdd0-\ufdef\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff\U000110bd\U000110cd"
+    r"\U00013430-\U0001343f\U00016fe4\U0001bca0-\U0001bca3\U0001d159\U0001d173-\U0001d17a"
+    r"\U000e0000-\U0010ffff"
+)
+"""Controls but line ends and tabs, formats, separators, fillers, what nobody has given a shape."""
+
+_EMOJI: Final = (
+    r"\xa9\xae\u203c\u2049\u2122\u2139\u2194-\u21aa\u231a-\u23ff\u24c2\u25aa-\u27bf\u2934\u2935"
+    r"\u2b05-\u2b55\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
+)
+_HIDDEN: Final = re.compile(  # one selector after an emoji, and a joiner between two, are seen
+    rf"[{_UNSEEN}](?<![{_EMOJI}]\ufe0f|[0-9#*]\ufe0f(?=\u20e3)|[{_EMOJI}\ufe0f]\u200d(?=[{_EMOJI}]))"
+)
 
 
 def cleaned(text: str) -> str:
-    r"""Return the text with control characters as ``\uXXXX``; line ends and tabs stay.
+    r"""Return the text with characters that cannot be seen as ``\uXXXX``, two above U+FFFF.
 
-    The meaning of JSON text does not change.
+    Line ends and tabs stay. The meaning of JSON text does not change.
     """
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(_escaped(sign) if _obeyed(sign) else sign for sign in text)
+    return _HIDDEN.sub(_escaped, text)
 
 
 def one_line(text: str, most: int = 200) -> str:
     """Return the text's words on one safe line with a maximum length."""
-    line = cleaned(" ".join(text.split()))
+    line = " ".join(cleaned(text).split())
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
-def _obeyed(sign: str) -> bool:
-    if sign in _KEPT:
-        return False
-    return sign in _REORDERING or unicodedata.category(sign) in ("Cc", "Cs")
-
-
-def _escaped(sign: str) -> str:
-    return f"\\u{ord(sign):04x}"
+def _escaped(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be", "surrogatepass").hex("|", 2)
+    return "\\u" + units.replace("|", "\\u")
 
 
 def print_table(lines: Sequence[Sequence[str]]) -> None:

@@ -7,7 +7,7 @@ import urllib.error
 import urllib.request
 from typing import Any, Final
 
-from mail.cli.common import cleaned, positive
+from mail.cli.common import cleaned, one_line, positive
 from mail.cli.credentials import server_url, warn_of_exposure
 from mail.errors import ConfigError, MAILError
 from mail.version import get_version
@@ -73,6 +73,4 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def _shown(value: object) -> str:
-    """Return text from the server without terminal control sequences."""
-    text = "" if value is None else str(value)
-    return "".join(sign for sign in text if sign.isprintable())[:200]
+    return "" if value is None else one_line(str(value))

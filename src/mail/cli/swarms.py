@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mail.cli.common import DONE, cleaned, config_path
+from mail.cli.common import DONE, cleaned, config_path, one_line
 from mail.cli.stores import add_store_flags
 from mail.config.env import CONFIG_PATH, overridden
 from mail.errors import ConfigError, UnknownSwarm
@@ -166,6 +166,7 @@ def _tell(arguments: argparse.Namespace, status: str) -> int:
 _LOADER: Final = "mail.swarms_json"
 _STDOUT: Final = 1
 _STDERR: Final = 2
+_LONGEST: Final = 10_000
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -195,7 +196,7 @@ def _validate(arguments: argparse.Namespace) -> int:
         with collected(warned), stdout_to_stderr():
             swarms = _check(arguments.file)
     except ConfigError as error:
-        _print_fault(arguments, _one_line(str(error)), warned)
+        _print_fault(arguments, one_line(str(error), _LONGEST), warned)
         return 1
     if arguments.json:
         _print_json(arguments.file, warned, valid=True, swarms=swarms)
@@ -257,7 +258,7 @@ def _print_swarms(file: Path, swarms: list[dict[str, Any]], warned: list[str]) -
     count = f"{len(swarms)} swarm" + ("" if len(swarms) == 1 else "s")
     print(f"{file}: {count}, no errors found")
     for swarm in swarms:
-        print(f"{swarm['name']} (version {_one_line(swarm['version'])})")
+        print(f"{swarm['name']} (version {one_line(swarm['version'])})")
         print(f"  entrypoint: {swarm['entrypoint']}")
         print(f"  agents ({len(swarm['agents'])}): {', '.join(swarm['agents'])}")
         print(f"  actions ({len(swarm['actions'])}): {', '.join(swarm['actions']) or 'none'}")
@@ -274,17 +275,11 @@ def _print_fault(arguments: argparse.Namespace, problem: str, warned: list[str])
 
 def _print_warnings(warned: list[str]) -> None:
     for text in warned:
-        print(f"warning: {_one_line(text)}", file=sys.stderr)
+        print(f"warning: {one_line(text, _LONGEST)}", file=sys.stderr)
 
 
 def _print_json(file: Path, warned: list[str], *, valid: bool, **found: Any) -> None:
     print(json.dumps({"file": str(file), "valid": valid, **found, "warnings": warned}, indent=2))
-
-
-def _one_line(text: str) -> str:
-    """Return text from the file without terminal control sequences."""
-    words = " ".join(text.split())
-    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in words)
 
 
 class _Collector(logging.Handler):

@@ -250,7 +250,7 @@ def _harmless_name(name: str) -> str:
     Raises:
         MAILError: there is nothing in it to call a file.
     """
-    last = re.split(r"[/\\]", one_line(name, _LONGEST_NAME))[-1].strip(". ")
+    last = one_line(re.split(r"[/\\]", name)[-1], _LONGEST_NAME).replace("\\", "_").strip(". ")
     if not last:
         raise MAILError("the file has no name; give a path to write it to")
     return last

@@ -1,14 +1,13 @@
 """What a person sees of a task: its events as they happen, a status line, and the answer.
 
-All text is from models, tools and other callers, and none of it is obeyed: characters that a
-terminal acts on are shown as ``\\uXXXX``, and links are plain text.
+All text is from models, tools and other callers, and none of it is obeyed: characters that cannot
+be seen are shown as ``\\uXXXX``, and links are plain text.
 """
 
 import asyncio
 import json
 import re
 import time
-import unicodedata
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,7 +19,6 @@ from mail.cli.repl.screen import decoded, how_to_answer, outcome
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-    from rich.text import Text
 
     from mail.net.types import Approval
 
@@ -29,7 +27,6 @@ __all__ = [
     "Progress",
     "View",
     "arguments_line",
-    "escaped",
     "how_long",
     "left_out",
     "short_id",
@@ -53,9 +50,6 @@ _MADE_UP: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|(call|toolu|fc)[_-][\w-
 _TICK: Final = 0.125
 _FRAMES: Final = ("⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏")
 _PLAIN_FRAMES: Final = ("-", "\\", "|", "/")
-_JOINERS: Final = "\u00ad\u200c\u200d"
-"""They belong to words and emoji."""
-
 _SPOKEN: Final = frozenset(
     {
         *("send_request", "send_response", "send_broadcast", "send_interrupt"),
@@ -79,19 +73,6 @@ _DECIDED: Final[Mapping[object, str]] = {
 _TROUBLE: Final = frozenset(
     {"action_error", "agent_error", "interswarm_message_error", "run_loop_error", "task_error"}
 )
-
-
-def escaped(text: str) -> str:
-    r"""Return a rendered text with all that a terminal might act on as ``\uXXXX``."""
-    if text.isascii() and (text.isprintable() or text == "\n"):
-        return text
-    return "".join(f"\\u{ord(sign):04x}" if _acts(sign) else sign for sign in text)
-
-
-def _acts(sign: str) -> bool:
-    if sign == "\n" or sign in _JOINERS:
-        return False
-    return unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def how_long(seconds: float) -> str:
@@ -238,11 +219,13 @@ class View:
 
     def text(self, value: object) -> None:
         """Show a text: JSON with colours, Markdown with its layout; a long one as it is."""
-        text = _plain(value)
+        from rich.text import Text
+
+        text = cleaned(_plain(value))
         if len(text) > _MOST_MARKDOWN:  # the terminal wraps it: rich takes seconds for that
-            self.console.print(_Harmless(self._plain(text)), soft_wrap=True)
+            self.console.print(_Harmless(Text(text)), soft_wrap=True)
             return
-        self.show(self._as_json(text) or self._as_markdown(text) or self._plain(text))
+        self.show(self._as_json(text) or self._as_markdown(text) or Text(text))
 
     def line(self, *parts: str | tuple[str, str], indent: int = 0) -> None:
         """Show a line; a part is a text or a pair of text and style."""
@@ -264,7 +247,7 @@ class View:
         from rich.cells import chop_cells
         from rich.text import Text
 
-        left, lines = self._left(indent), escaped(text).split("\n")
+        left, lines = self._left(indent), cleaned(text).split("\n")
         if self.console.is_terminal:
             width = max(self.console.width - len(left), 2)
             lines = [piece for line in lines for piece in chop_cells(line, width) or [""]]
@@ -378,9 +361,8 @@ class View:
 
     def _part(self, value: object, depth: int, style: str = "") -> None:
         """Show the beginning of a text."""
-        text = _plain(value)
-        if text.strip():
-            self.line((_cut(text.strip()), style), indent=depth)
+        if text := _cut(_plain(value)):
+            self.line((text, style), indent=depth)
 
     def _call(self, call: Mapping[str, Any], short: Mapping[str, str]) -> None:
         """Show a call that waits for its result, with its arguments if they were not shown yet."""
@@ -455,11 +437,6 @@ class View:
         shown.parsed = parsed
         return shown
 
-    def _plain(self, text: str) -> "Text":
-        from rich.text import Text
-
-        return Text(cleaned(text))
-
 
 class _Harmless:
     """Renders something, without characters or styles that do more than show text."""
@@ -474,7 +451,7 @@ class _Harmless:
             if segment.control is None:
                 style = segment.style
                 plain = style.update_link(None) if style is not None and style.link else style
-                yield Segment(escaped(segment.text), plain)
+                yield Segment(cleaned(segment.text), plain)
 
 
 def _plain(value: object) -> str:
@@ -523,12 +500,13 @@ def _json(value: object) -> str:
 
 def _beginning(text: str, most: int = 200) -> str:
     """Return the beginning of JSON text; its line ends and tabs are escapes already."""
-    return escaped(text if len(text) <= most else f"{text[: most - 1]}…")
+    return cleaned(text if len(text) <= most else f"{text[: most - 1]}…")
 
 
 def _cut(text: str) -> str:
     """Return the beginning of a text, and how much is left out."""
-    lines = text[: _MOST_OF_A_TEXT + 1].splitlines()[:_MOST_LINES]
+    text = cleaned(text).strip()
+    lines = text[: _MOST_OF_A_TEXT + 1].split("\n")[:_MOST_LINES]
     kept = "\n".join(lines)[:_MOST_OF_A_TEXT]
     left = len(text) - len(kept)
     return f"{kept}\n… {left:,} more characters" if left > 1 else kept

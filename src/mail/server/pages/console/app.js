@@ -136,6 +136,7 @@ function Shell({ session, onLogout }) {
     n: startTask,
   });
   const open = route.view === "tasks" && route.id;
+  const owner = route.owner === `${caller.role}:${caller.id}` ? undefined : route.owner; // one's own may be written to
   const nav = useRef();
   useEffect(() => { // on a phone not all names are in sight
     nav.current.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
@@ -156,7 +157,7 @@ function Shell({ session, onLogout }) {
       <button class="plain" onClick=${() => onLogout("")}>Log out</button>
     </header>
     ${open
-      ? html`<${Task} key=${`${route.owner} ${route.id}`} api=${api} list=${list} caller=${caller} id=${route.id} owner=${route.owner} />`
+      ? html`<${Task} key=${`${owner} ${route.id}`} api=${api} list=${list} caller=${caller} id=${route.id} owner=${owner} />`
       : View
       ? html`<${View} key=${route.view} api=${api} caller=${caller} id=${route.id} owner=${route.owner} news=${news} />`
       : html`<${Tasks} list=${list} caller=${caller} onNew=${startTask} />`}
@@ -188,7 +189,7 @@ function App() {
       owner && (owner.role !== caller.role || owner.id !== caller.id) ? `${owner.role}:${owner.id}` : undefined;
     const names = [caller.role, `${caller.participant ? "participant" : caller.role}:${caller.id}`];
     api.mayAnswer = (approval) => approval.approvers.some((one) => (one === "owner" ? !api.ownerFor(approval) : names.includes(one)));
-    setSession({ api, caller, list: new TaskList(api) });
+    setSession({ api, caller, list: new TaskList(api, caller.role === "admin") });
   };
   useEffect(() => {
     // A reloaded tab has its token; ask who that is, since it may have been revoked meanwhile.

@@ -168,7 +168,7 @@ export function ApprovalCard({ api, approval, onDone, keys = false, titled = tru
   const [edited, setEdited] = useState(() => Object.fromEntries(Object.entries(original).map(([name, value]) => [name, asText(value)])));
   const first = useRef(true);
   useEffect(() => {
-    if (!first.current || keys) card.current?.querySelector(".answer-form textarea, .answer-form button")?.focus();
+    if (!first.current || keys) card.current?.querySelector(".answer-form textarea, .answer-form .main")?.focus();
     first.current = false;
   }, [mode]);
   const begin = (type) => () => open && allowed.some(([name]) => name === type) && setMode(type);
@@ -227,14 +227,16 @@ export function ApprovalCard({ api, approval, onDone, keys = false, titled = tru
           <button aria-pressed=${mode === type} onClick=${() => setMode(mode === type ? "" : type)}>${name}${keys && html` <kbd>${letter}</kbd>`}</button>
         `)}
       </p>`}
-      ${open && mode && html`<form class="answer-form" onSubmit=${(event) => event.preventDefault()}>
+      ${open && mode && html`<form class="answer-form" onSubmit=${(event) => event.preventDefault()} onKeyDown=${sendKey(sendNow)}>
         ${kind !== "breakpoint" && html`<p class="hint">${ANSWERS.find(([type]) => type === mode)[3]}</p>`}
         ${mode === "response" && html`<label>${kind === "breakpoint" ? "Result for the agent" : "Your text for the agent"}
-          <textarea rows="3" value=${text} onInput=${change(setText)} onKeyDown=${sendKey(sendNow)} /></label>`}
+          <textarea rows="3" value=${text} onInput=${change(setText)} /></label>`}
         ${mode === "edit" && html`
           ${Object.keys(edited).map((name) => html`<label key=${name}><${Say} text=${name} most=${120} />
-            <textarea rows=${rowsFor(edited[name])} value=${edited[name]} onKeyDown=${sendKey(sendNow)}
-              onInput=${change((value) => setEdited({ ...edited, [name]: value }))} /></label>`)}
+            <textarea rows=${rowsFor(edited[name])} value=${edited[name]}
+              onInput=${change((value) => setEdited({ ...edited, [name]: value }))} /></label>
+            ${visible(edited[name]) !== edited[name] && html`<p class="hint">Parts of it cannot be seen in a field; it is</p>
+              <${Passage} text=${edited[name]} label=${`All of ${visible(name)}`} />`}`)}
           <h3>Changes</h3>
           <${AllChanges} before=${original} after=${now} />
         `}

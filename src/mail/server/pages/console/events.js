@@ -32,7 +32,7 @@ export function letterOf(full) {
 /** Return the first words of a value, for a row; never the whole of a long text. */
 export function brief(value, most = 240) {
   const text = typeof value === "string" ? value : (JSON.stringify(value) ?? "");
-  return text.slice(0, most * 2).replace(/\s+/g, " ").trim().slice(0, most);
+  return text.slice(0, most * 2).replace(/[ \t\n]+/g, " ").replace(/^ | $/g, "").slice(0, most);
 }
 
 /** Return a call's arguments for a row: names and values without the signs of JSON. */

@@ -8,21 +8,26 @@ export { h };
 export const html = htm.bind(h);
 
 const LONG = 20_000;
-const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b\u202a-\u202e\u2060-\u2069\ufeff]/g;
+// The commands have the same rule, in `mail/cli/common.py`: controls but line ends and tabs, formats,
+// separators, fillers, what nobody has given a shape.
+const UNSEEN = String.raw`\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160` +
+  String.raw`\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\uf8ff\ufdd0-\ufdef` +
+  String.raw`\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff\u{110bd}\u{110cd}\u{13430}-\u{1343f}\u{16fe4}` +
+  String.raw`\u{1bca0}-\u{1bca3}\u{1d159}\u{1d173}-\u{1d17a}\u{e0000}-\u{10ffff}`;
+const EMOJI = String.raw`\xa9\xae\u203c\u2049\u2122\u2139\u2194-\u21aa\u231a-\u23ff\u24c2\u25aa-\u27bf\u2934\u2935` +
+  String.raw`\u2b05-\u2b55\u3030\u303d\u3297\u3299\u{1f000}-\u{1faff}`;
+const HIDDEN = new RegExp( // one selector after an emoji, and a joiner between two, are seen
+  String.raw`[${UNSEEN}](?<![${EMOJI}]\ufe0f|[0-9#*]\ufe0f(?=\u20e3)|[${EMOJI}\ufe0f]\u200d(?=[${EMOJI}]))`, "gu");
 
-/** Return text with control and direction characters made visible: nobody hides behind them. */
-export function visible(text) {
-  return String(text).replace(HIDDEN, (sign) => {
-    const code = sign.codePointAt(0);
-    if (code === 13) return "";
-    if (code < 0x20) return String.fromCodePoint(0x2400 + code);
-    return `⟦U+${code.toString(16).toUpperCase().padStart(4, "0")}⟧`;
-  });
-}
+/** Return text with characters that cannot be seen as escapes: nobody hides behind them. */
+export const visible = (text) => String(text).replace(HIDDEN, (sign) =>
+  sign.replace(/[^]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`));
 
 /** Text of a stranger in a line; its direction stays inside. */
 export function Say({ text, most = 400 }) {
-  return html`<bdi>${visible(String(text).slice(0, most))}</bdi>`;
+  const all = String(text);
+  const shown = all.length > most ? all.slice(0, most).replace(/[\ud800-\udbff]?$/, "…") : all;
+  return html`<bdi>${visible(shown)}</bdi>`;
 }
 
 /** Text of a stranger as a block. A long one is cut until one asks for all of it. */

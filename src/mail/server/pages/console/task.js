@@ -166,7 +166,7 @@ export function Task({ api, list, caller, id, owner }) {
     a: () => {
       choose(0, { open: false });
       setSide(true);
-      requestAnimationFrame(() => document.querySelector(".open-call textarea")?.focus());
+      requestAnimationFrame(() => document.querySelector(".open-call .actions button, .answer-form textarea, .answer-form .main")?.focus());
     },
     Escape: () => {
       if (document.activeElement?.matches("textarea, input")) document.activeElement.blur();
@@ -212,9 +212,8 @@ export function Task({ api, list, caller, id, owner }) {
       <${View} key=${mode} log=${log} actors=${watched.actors} at=${at} chosen=${chosen} onChoose=${choose} stick=${stick}
         onStick=${setStick} start=${record.start_time} />
       <section class="side" aria-label=${chosen ? "Event" : "Overview"}>
-        ${chosen
-          ? html`<${EventPage} key=${chosen} log=${log} number=${chosen} onChoose=${choose} onClose=${() => choose(0)} />`
-          : html`<${Overview} api=${api} watched=${watched} />`}
+        ${chosen > 0 && html`<${EventPage} key=${chosen} log=${log} number=${chosen} onChoose=${choose} onClose=${() => choose(0)} />`}
+        <div hidden=${chosen > 0}><${Overview} api=${api} watched=${watched} /></div>
       </section>
       ${mine && html`<${Composer} api=${api} watched=${watched} />`}
     </main>

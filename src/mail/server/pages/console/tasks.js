@@ -19,10 +19,10 @@ const keyOf = (record) => `${record.owner ?? ""} ${record.task_id}`;
 
 /** The tasks that were read, kept while other views are open. */
 export class TaskList {
-  constructor(api) {
+  constructor(api, all) {
     this.api = api;
     this.onChange = () => {};
-    this.look({ all: false });
+    this.look({ all });
   }
 
   /** Begin anew with other tasks: one's own, or all callers' with a search of the server's. */
