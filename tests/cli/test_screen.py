@@ -33,6 +33,36 @@ def test_cleaned_text_holds_nothing_that_a_terminal_obeys(text: str) -> None:
         assert shown == text
 
 
+@pytest.mark.parametrize(
+    ("sign", "escape"),
+    [
+        ("\u202e", "\\u202e"),  # a direction
+        ("\u2028", "\\u2028"),  # a line separator
+        ("\r", "\\u000d"),
+        ("\U000e0041", "\\udb40\\udc41"),  # a tag
+        ("\u3164", "\\u3164"),  # a filler
+        ("\xad", "\\u00ad"),  # a soft hyphen
+        ("\ufe0f", "\\ufe0f"),  # selectors
+        ("\U000e0100", "\\udb40\\udd00"),
+        ("\u200d", "\\u200d"),  # joiners
+        ("\u200c", "\\u200c"),
+        ("\ue000", "\\ue000"),  # private use
+        ("\ud83d", "\\ud83d"),  # half of a pair
+    ],
+)
+def test_what_cannot_be_seen_is_shown(sign: str, escape: str) -> None:
+    assert cleaned(f"a{sign}b") == one_line(f"a{sign}b") == f"a{escape}b"
+    assert cleaned(sign) == one_line(sign) == escape
+
+
+@pytest.mark.parametrize(
+    "text", ["❤\ufe0f", "👩🏽\u200d💻", "👁\ufe0f\u200d🗨\ufe0f", "1\ufe0f\u20e3", "naïve\xa0日本"]
+)
+def test_emoji_and_letters_stay(text: str) -> None:
+    assert cleaned(text) == text
+    assert cleaned(f"{text}.\ufe0f.\u200d") == f"{text}.\\ufe0f.\\u200d"
+
+
 @settings(deadline=None)
 @given(
     st.recursive(

@@ -18,6 +18,7 @@ from mail.errors import MAILError
 PARSER = build_parser("mail>", typed=True, more=TALK)
 EVIL = (
     "\x1b[2J\x1b]52;c;ZXZpbA==\x07\x1b]8;;http://evil\x07x\x9b31m\r\u202eabc\u200e\ufeff\u2028\x00"
+    "\u200c\u200d\xad\u2060\u3164\uffa0\u115f\u2800x\ufe0f\ufe01\U000e0100\U000e0041\ue000"
 )
 
 
@@ -120,9 +121,10 @@ def every_place(evil: str) -> list[tuple[str, Any]]:
 
 
 def obeyed(text: str) -> list[str]:
-    """Return what a terminal obeys in a text without colours."""
-    risky = ("Cc", "Cf", "Cs", "Zl", "Zp")
-    return [s for s in text if s not in "\n\u00ad\u200c\u200d" and category(s) in risky]
+    """Return what a terminal obeys in a text without colours, or does not show."""
+    risky = ("Cc", "Cf", "Co", "Cs", "Zl", "Zp")
+    empty = "\u3164\uffa0\u115f\u2800\ufe0f\ufe01\U000e0100"
+    return [s for s in text if s != "\n" and (category(s) in risky or s in empty)]
 
 
 @pytest.mark.parametrize("width", [20, 40, 80])
@@ -142,6 +144,16 @@ def test_any_text_is_text(text: str) -> None:
     for kind, data in every_place(text):
         view.take(kind, data)
     assert obeyed(out.getvalue()) == []
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_no_blank_or_line_end_stands_for_what_cannot_be_seen(terminal: bool) -> None:
+    view, out = shown(200, force_terminal=terminal, color_system=None)
+    for kind, data in every_place("a\rb\u2028c\x85d\x0be\x1cf"):
+        view.take(kind, data)
+    plain = out.getvalue().replace("\\r", "\\u000d").replace("\\x0b", "\\u000b")
+    for one in ("a\\u000db", "b\\u2028c", "c\\u0085d", "d\\u000be", "e\\u001cf"):
+        assert plain.count(one) >= 20, (one, plain)
 
 
 def test_links_and_colours_are_nothing_but_colours() -> None:
