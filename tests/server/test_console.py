@@ -57,6 +57,9 @@ MANY = 2**60 + 1
 SMUGGLED = "ann@example.org" + "".join(chr(0xE0000 + ord(sign)) for sign in ",eve@evil.example")
 """An address, and one after it that no font draws."""
 
+TWICE = '{"cc": "eve", "cc": "ann"}'
+"""A text that a reader of JSON makes another one of."""
+
 ODD = "odd/<img src=x onerror=alert(1)>?#%2F&"
 
 
@@ -236,7 +239,8 @@ def _clerk(view: ScriptView) -> Any:
         return call("sign", to="Ann", text="me")
     letter = {"to": "ann@example.org", "text": f"Dear Ann,\n{HOSTILE}\nBest", "copies": 1}
     letter |= {"copies": MANY} if "many" in view.body else {}
-    return call("send_mail", **letter | ({"to": SMUGGLED} if "secretly" in view.body else {}))
+    letter |= {"to": SMUGGLED, "text": TWICE} if "secretly" in view.body else {}
+    return call("send_mail", **letter)
 
 
 def office() -> MAILSwarmTemplate:
@@ -502,6 +506,7 @@ async def test_an_address_that_no_font_draws_is_seen_before_it_is_approved(inbox
     assert escapes.startswith("ann@example.org\\udb40\\udc2c\\udb40\\udc65")
     await inbox.visit("#/approvals")
     await inbox.shows(escapes, ".approval .details")
+    await inbox.shows(TWICE, ".approval .details")
     await page.press("e")
     await inbox.shows(escapes, ".answer-form .passage")
     await page.press("Escape")
@@ -511,7 +516,7 @@ async def test_an_address_that_no_font_draws_is_seen_before_it_is_approved(inbox
     await inbox.shows("Nothing waits for you", ".list-side")
     await page.run("location.hash = '#/tasks/smuggled'")
     await inbox.shows("completed", ".head .state")
-    assert [one["to"] for one in SENT] == [SMUGGLED]
+    assert [(one["to"], one["text"]) for one in SENT] == [(SMUGGLED, TWICE)]
     assert page.problems == []
 
 

@@ -139,6 +139,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 def print_table(lines: Sequence[Sequence[str]]) -> None:
     """Print lines of cells, the first of them the headings, in columns as wide as they need."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
+    shown = [[cleaned(cell) for cell in line] for line in lines]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    for line in shown:
         print("  ".join(c.ljust(width) for c, width in zip(line, widths, strict=True)).rstrip())

@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         url = _database_url(arguments)
         return asyncio.run(_initialise(url))
     except (ConfigError, StoreError) as error:
-        print("ERROR: " + " ".join(redact(str(error)).split()), file=sys.stderr)
+        print(cleaned("ERROR: " + " ".join(redact(str(error)).split())), file=sys.stderr)
         return FAILED
 
 

@@ -124,7 +124,7 @@ async def _serve(url: str, token: str, profiles: list[str], files: "LocalFiles")
         except Refused as error:
             raise MAILError(f"{url} refuses the token: {error}") from None
         except ToolError as error:
-            print(f"mail: {error}; the tools will work when it can", file=sys.stderr)
+            print(cleaned(f"mail: {error}; the tools will work when it can"), file=sys.stderr)
         server = make_server(who.of_request)
         print(f"mail: MCP tools for {url}", file=sys.stderr)
         async with stdio_server() as (incoming, outgoing):
@@ -178,7 +178,7 @@ class _Caller:
         try:
             await watcher.run(self.api, request.session.send_resource_updated)
         except ToolError as error:
-            print(f"mail: no more notifications: {error}", file=sys.stderr)
+            print(cleaned(f"mail: no more notifications: {error}"), file=sys.stderr)
 
 
 def _lines(url: str, name: str, profiles: list[str]) -> str:

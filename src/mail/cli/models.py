@@ -135,7 +135,7 @@ def _show(arguments: argparse.Namespace) -> int:
         return DONE
     lines = [("FIELD", "VALUE")]
     lines += [(name, _said(value)) for name, value in profile.items()]
-    print_table([tuple(map(cleaned, line)) for line in lines])
+    print_table(lines)
     return DONE
 
 

@@ -258,10 +258,11 @@ def _print_swarms(file: Path, swarms: list[dict[str, Any]], warned: list[str]) -
     count = f"{len(swarms)} swarm" + ("" if len(swarms) == 1 else "s")
     print(f"{file}: {count}, no errors found")
     for swarm in swarms:
-        print(f"{swarm['name']} (version {one_line(swarm['version'])})")
-        print(f"  entrypoint: {swarm['entrypoint']}")
-        print(f"  agents ({len(swarm['agents'])}): {', '.join(swarm['agents'])}")
-        print(f"  actions ({len(swarm['actions'])}): {', '.join(swarm['actions']) or 'none'}")
+        print(cleaned(f"{swarm['name']} (version {one_line(swarm['version'])})"))
+        print(cleaned(f"  entrypoint: {swarm['entrypoint']}"))
+        print(cleaned(f"  agents ({len(swarm['agents'])}): {', '.join(swarm['agents'])}"))
+        actions = ", ".join(swarm["actions"]) or "none"
+        print(cleaned(f"  actions ({len(swarm['actions'])}): {actions}"))
     _print_warnings(warned)
 
 

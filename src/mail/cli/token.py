@@ -10,7 +10,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Final
 
-from mail.cli.common import config_path, one_line, positive, print_table
+from mail.cli.common import cleaned, config_path, one_line, positive, print_table
 from mail.cli.stores import add_store_flags, missing_file, opened, server_settings
 from mail.config.env import CONFIG_PATH, overridden
 from mail.errors import ConfigError
@@ -83,7 +83,7 @@ async def _create(store: "Store", arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json.dumps({"token": token, **token_record(row)}))
         return
-    print(f"{row.role} token for '{row.id}', shown only once:", file=sys.stderr)
+    print(cleaned(f"{row.role} token for '{row.id}', shown only once:"), file=sys.stderr)
     print(token)
 
 
@@ -162,7 +162,7 @@ async def _revoke(store: "Store", arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json.dumps(token_record(row)))
         return
-    print(f"revoked the {row.role} token of '{row.id}' ({token_record(row)['hash']})")
+    print(cleaned(f"revoked the {row.role} token of '{row.id}' ({token_record(row)['hash']})"))
 
 
 def _days(text: str) -> float:

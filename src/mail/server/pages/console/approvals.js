@@ -2,7 +2,7 @@
 
 import { useEffect, useRef, useState } from "./hooks.mjs";
 import { uniqueId } from "./api.js";
-import { briefCall, flat } from "./events.js";
+import { briefCall } from "./events.js";
 import { age, amount, dateOf, html, Markdown, Passage, Problem, Say, sendKey, useKeys, useRead, visible, Work } from "./parts.js";
 import { linkTo } from "./tasks.js";
 
@@ -218,7 +218,7 @@ export function ApprovalCard({ api, approval, onDone, keys = false, titled = tru
       ${about && html`<${Markdown} text=${about} />`}
       ${mode !== "edit" && html`<dl class="details">
         ${Object.entries(original).map(([name, value]) => html`<div key=${name}>
-          <dt><${Say} text=${name} most=${120} /></dt><dd><${Passage} text=${flat(value)} label=${`Argument ${visible(name)}`} /></dd>
+          <dt><${Say} text=${name} most=${120} /></dt><dd><${Passage} text=${asText(value)} label=${`Argument ${visible(name)}`} /></dd>
         </div>`)}
       </dl>`}
       ${!exact && html`<p class="problem">A number here has more digits than a browser keeps: the call has other last digits.</p>`}
@@ -235,7 +235,7 @@ export function ApprovalCard({ api, approval, onDone, keys = false, titled = tru
           ${Object.keys(edited).map((name) => html`<label key=${name}><${Say} text=${name} most=${120} />
             <textarea rows=${rowsFor(edited[name])} value=${edited[name]}
               onInput=${change((value) => setEdited({ ...edited, [name]: value }))} /></label>
-            ${visible(edited[name]) !== edited[name] && html`<p class="hint">Parts of it cannot be seen in a field; it is</p>
+            ${visible(edited[name]) !== edited[name] && html`<p class="hint">The field does not show all of it:</p>
               <${Passage} text=${edited[name]} label=${`All of ${visible(name)}`} />`}`)}
           <h3>Changes</h3>
           <${AllChanges} before=${original} after=${now} />
