@@ -396,8 +396,11 @@ class StepFailed(AgentError):
 class ModelError(MAILError):
     """A model call failed for good; the text is the provider's reason, without secrets.
 
-    ``most_attempts`` is how often a call that fails like this is tried at most, if less than usual.
+    ``most_attempts`` is how often a call that fails like this is tried at most, if less than usual,
+    ``model`` the model's name where it is known.
     """
+
+    model = ""
 
     def __init__(
         self,
@@ -546,8 +549,8 @@ class ClientError(MAILError):
 class ClientHTTPError(ClientError, RuntimeError):
     """The request failed; ``status`` is None when no answer arrived.
 
-    ``retry_after`` is the number of seconds after which the server wants to be asked again, if it
-    said so.
+    ``task_id`` names the task where the server does. ``retry_after`` is the number of seconds after
+    which the server wants to be asked again, if it said so.
     """
 
     def __init__(
@@ -556,11 +559,13 @@ class ClientHTTPError(ClientError, RuntimeError):
         *,
         status: int | None = None,
         detail: object = None,
+        task_id: str | None = None,
         retry_after: float | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.detail = detail
+        self.task_id = task_id
         self.retry_after = retry_after
 
 

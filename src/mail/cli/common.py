@@ -13,6 +13,7 @@ __all__ = [
     "DONE",
     "FAILED",
     "INTERRUPTED",
+    "LIMITED",
     "NO_ANSWER",
     "PAUSED",
     "USAGE",
@@ -37,6 +38,9 @@ PAUSED: Final = 3
 
 NO_ANSWER: Final = 4
 """The server cannot be reached, or did not respond in time."""
+
+LIMITED: Final = 5
+"""The task has an answer, but its step limit ended the run."""
 
 INTERRUPTED: Final = 130
 """Interrupted with Ctrl-C."""

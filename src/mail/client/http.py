@@ -327,10 +327,13 @@ async def raise_for_status(response: "aiohttp.ClientResponse") -> None:
         decoded = None
     if isinstance(decoded, dict) and "detail" in decoded:
         detail = decoded["detail"]
+    task_id = decoded.get("task_id") if isinstance(decoded, dict) else None
+    named = f" (task {task_id})" if task_id else ""
     raise ClientHTTPError(
-        f"HTTP request failed with status code {response.status}: {detail}",
+        f"HTTP request failed with status code {response.status}: {detail}{named}",
         status=response.status,
         detail=detail,
+        task_id=task_id,
         retry_after=_seconds(response.headers.get("Retry-After", "")),
     ) from _cause(response)
 

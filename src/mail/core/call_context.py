@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from mail.core.usage import Usage
+from mail.errors import ModelError
 
 __all__ = [
     "CallContext",
@@ -104,8 +105,9 @@ class CallContext:
 
     ``llm`` and ``system`` override the agent's own model and prompt for this call only. ``step``
     identifies the turn: the same text when the turn is run again after a crash. ``report`` takes
-    the name of a model and what one call to it used. ``dynamic_ctx_ratio`` is the share of the
-    model's context above which older history is summarised (0: never).
+    the name of a model and what one call to it used; ``waits`` takes the name of a model, how a
+    call failed, the number of that attempt, and the seconds until the next. ``dynamic_ctx_ratio``
+    is the share of the model's context above which older history is summarised (0: never).
 
     The caller of a run may lend its entrypoint tools of its own (``offered``, declarations of
     functions) and ``instructions``, which follow the system prompt. With ``only_offered`` the call
@@ -128,6 +130,7 @@ class CallContext:
     llm: str | None = None
     system: str | None = None
     report: Callable[[str, Usage], None] = _unreported
+    waits: Callable[[str, ModelError, int, float], Coroutine[Any, Any, None]] | None = None
     dynamic_ctx_ratio: float = 0.0
     offered: tuple[Mapping[str, Any], ...] = ()
     instructions: str = ""

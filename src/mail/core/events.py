@@ -36,6 +36,7 @@ EVENT_KINDS: Final = frozenset(
         "memory_update_failed",
         "memory_update_rejected",
         "memory_updated",
+        "model_retry",
         "model_usage",
         "run_loop_cancelled",
         "run_loop_error",

@@ -4,13 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from mail.core.events import TaskEvent
 from mail.core.usage import Usage
 from mail.core.wire import MAILMessage
 
-__all__ = ["MAILTask", "TaskState"]
+__all__ = ["STEP_LIMIT", "MAILTask", "TaskState"]
+
+STEP_LIMIT: Final = "step_limit"
+"""What ended a run that had processed as many messages as it may (``ended_by``)."""
 
 
 class TaskState(StrEnum):
@@ -32,6 +35,7 @@ class MAILTask:
     of each agent have used, in all runs of the task. ``waiting_for`` are the agents of other swarms
     (``agent@swarm``) and the participants that owe the task an answer. ``event_count``
     and ``task_message_count`` tell how much there is in the store, whatever was read of it.
+    ``ended_by`` is `STEP_LIMIT` if that ended the last run, else None.
     """
 
     task_id: str
@@ -48,6 +52,7 @@ class MAILTask:
     usage: dict[str, Usage] = field(default_factory=dict)
     event_count: int = 0
     task_message_count: int = 0
+    ended_by: str | None = None
 
     @property
     def total_usage(self) -> Usage:
@@ -124,6 +129,7 @@ class MAILTask:
                 "total": self.total_usage.to_dict(),
                 "agents": {agent: usage.to_dict() for agent, usage in self.usage.items()},
             },
+            "ended_by": self.ended_by,
         }
 
     def _sent_by(self, address_type: str) -> list[MAILMessage]:

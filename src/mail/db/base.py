@@ -92,10 +92,11 @@ class TaskRow(NamedTuple):
 
     ``awaited`` tells that a caller waits for an answer of the current run. ``finish_asked`` tells
     that the finisher was asked to end the task, which happens once in a run (MAIL-TASK-14 and
-    MAIL-TASK-15 in ``spec/SPEC.md``). ``steps`` counts the messages processed in this run,
-    ``max_steps`` limits them (None: no limit). ``usage`` is what the task's model calls have used,
-    per agent and over all runs, as JSON (see `mail.core.usage.Spending`). ``handled`` is what the
-    agents did with the mail of this run (see `mail.core.runtime.active_tasks.ActiveTask.handled`).
+    MAIL-TASK-15 in ``spec/SPEC.md``), in a task that has ended that its limit of messages ended the
+    run. ``steps`` counts the messages processed in this run, ``max_steps`` limits them (None: no
+    limit). ``usage`` is what the task's model calls have used, per agent and over all runs, as JSON
+    (see `mail.core.usage.Spending`). ``handled`` is what the agents did with the mail of this run
+    (see `mail.core.runtime.active_tasks.ActiveTask.handled`).
     """
 
     task_id: str

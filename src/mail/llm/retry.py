@@ -9,6 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
+from mail.core.call_context import current_call
 from mail.errors import ModelError
 from mail.llm.request import Delta
 
@@ -85,7 +86,7 @@ async def retrying(
         deadline: The seconds that all attempts and pauses may take together; asked for again
             after each attempt, which may find out how long the model needs.
         sleep: Waits between attempts.
-        model: The model's name, for the log.
+        model: The model's name, for the log and the task's events.
 
     Raises:
         ModelError: of the last attempt.
@@ -108,11 +109,14 @@ async def retrying(
             made += 1
             pause = policy.pause(error, made, left())
             if pause is None:
+                error.model = model
                 raise
             _log.info(
                 "model call failed, retrying",
                 extra={"model": model, "attempt": made, "pause": pause, "reason": str(error)},
             )
+            if waits := current_call().waits:
+                await waits(model, error, made, pause)
         else:
             return
         await sleep(pause)

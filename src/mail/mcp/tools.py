@@ -536,7 +536,8 @@ async def _get(api: Api, given: GetTask, progress: Progress | None) -> dict[str,
         if progress is not None:
             await _tell(api, given.task_id, progress)
     record = await _record(api, given.task_id, given.events)
-    shown = {name: record.get(name) for name in ("task_id", "status", "title", "waiting_for")}
+    names = ("task_id", "status", "ended_by", "title", "waiting_for")
+    shown = {name: record.get(name) for name in names}
     shown["answer"] = await _last_answer(api, record)
     shown["breakpoints"] = record.get("breakpoints") or []
     shown["events"] = _lines(record["events"])
@@ -584,6 +585,7 @@ async def _posted(
         "status": answer["status"],
         "answer": _cut(answer["response"]),
     }
+    told |= {"ended_by": answer["ended_by"]} if answer.get("ended_by") else {}
     return told | ({"breakpoints": answer["breakpoints"]} if answer.get("breakpoints") else {})
 
 

@@ -142,6 +142,10 @@ _JSON: Final[Mapping[str, Any]] = {"contentMediaType": "application/json"}
 
 Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 Count = Annotated[int, Field(ge=0)]
+EndedBy = Annotated[
+    Literal["step_limit"] | None,
+    Field(description="`step_limit` if the limit of messages ended the run. Otherwise null."),
+]
 EventKind = Annotated[
     str, Field(description="The kind of event.", json_schema_extra={"enum": sorted(EVENT_KINDS)})
 ]
@@ -391,6 +395,7 @@ class PostMessageResponse(TypedDict):
     breakpoints: NotRequired[
         Annotated[list[BreakpointCall], Field(description="The calls that wait for results.")]
     ]
+    ended_by: NotRequired[EndedBy]
 
 
 class PostMessageAccepted(TypedDict):
@@ -459,6 +464,7 @@ class TaskRecord(TypedDict):
     usage: NotRequired[
         Annotated[TaskUsage, Field(description="What its model calls have used so far.")]
     ]
+    ended_by: NotRequired[EndedBy]
 
 
 @with_config(_CLOSED)

@@ -19,7 +19,7 @@ from mail.clock import Clock
 from mail.core.envelope import Envelope
 from mail.core.events import TaskEvent
 from mail.core.schema import check_task_id
-from mail.core.tasks import MAILTask, TaskState
+from mail.core.tasks import STEP_LIMIT, MAILTask, TaskState
 from mail.core.usage import Spending
 from mail.db.base import (
     AsideRow,
@@ -96,6 +96,7 @@ def task_view(row: TaskRow, calls: Iterable[CallRow] = ()) -> MAILTask:
         breakpoints=[from_json(call.shown) for call in calls if _is_open(call)],
         title=row.title,
         usage=dict(Spending.from_json(row.usage).agents),
+        ended_by=STEP_LIMIT if row.finish_asked and row.state not in _OPEN else None,
     )
 
 

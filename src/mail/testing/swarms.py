@@ -1,6 +1,7 @@
 """A whole swarm from scripts, without a provider, and what its agents' models were shown."""
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -9,13 +10,16 @@ from pydantic_core import from_json
 
 from mail.api.agents import AgentFactory, MAILAgentTemplate
 from mail.api.swarm import MAILSwarmTemplate
+from mail.core.approvals import Answer as DecidedAnswer
+from mail.core.approvals import Answerer, read_answer
 from mail.core.events import TaskEvent
-from mail.core.runtime.waiters import RunResult
+from mail.core.runtime.runs import FollowedRun
+from mail.core.runtime.waiters import RunEnd
 from mail.core.suggest import hinted
 from mail.core.tasks import MAILTask, TaskState
 from mail.core.tools.catalogue import BUILTIN_TOOLS, CATALOGUE, TEXT_TOOL
 from mail.core.wire import MAILMessage
-from mail.errors import ConfigError, TaskTimeout
+from mail.errors import ApprovalClosed, ConfigError, TaskTimeout
 from mail.factories.action import LiteLLMActionAgentFunction
 from mail.factories.base import LiteLLMAgentFunction
 from mail.factories.checks import of_agent
@@ -40,8 +44,12 @@ __all__ = [
     "shown_to",
 ]
 
-Answer = str | Callable[[dict[str, Any]], str]
-"""The result of a breakpoint call: text, or a function of the call's arguments."""
+Answer = str | Mapping[str, Any] | Callable[[dict[str, Any]], Any]
+"""The answer to a call, or a function of the call's arguments that returns it.
+
+That of a breakpoint call is its result, a text. That of a call that needs an approval is
+``"accept"``, ``"ignore"`` or an object ``{"type": …, "args": …}`` (see ``docs/approvals.md``).
+"""
 
 _NOTED = 5
 
@@ -90,6 +98,7 @@ class Outcome:
         message: The final ``broadcast_complete`` message.
         task: The task's record with all of its events.
         breakpoints: The calls that the task still waits for.
+        ended_by: ``step_limit`` if the run had processed as many messages as it may, else None.
         cast: Who and what there is in the swarm; other names are refused as slips of the pen.
     """
 
@@ -99,6 +108,7 @@ class Outcome:
     message: MAILMessage
     task: MAILTask
     breakpoints: list[dict[str, Any]] = field(default_factory=list)
+    ended_by: str | None = None
     cast: Cast = field(default_factory=Cast, repr=False)
 
     @property
@@ -163,73 +173,79 @@ async def run_until_complete(
     Args:
         swarm: The swarm.
         body: What the user says.
-        answers: By tool name, the results of breakpoint calls: the run goes on with them. A call
-            of another tool ends the run paused.
+        answers: By tool name, the answers to calls that wait for a person: the run goes on with
+            them. A call of another tool ends the run paused.
         timeout: Seconds for the whole of it.
         options: As of `MAILSwarm.open_run`: ``task_id``, ``subject``, ``entrypoint``, ….
 
     Raises:
         TaskTimeout: it took longer; the note says what happened last.
         ProtocolError, TaskError: the message is refused.
-        ConfigError: an answer is for a tool that is no breakpoint tool, or is no answer.
+        ConfigError: an answer is for a tool whose calls wait for nobody, or is no answer.
+        ApprovalError: an answer is not allowed, or does not fit the call.
     """
     _check_answers(swarm, answers or {})
     run = await swarm.open_run(body, **options)
-    task_id = run.task_id
+    task_id, store = run.task_id, run.context.store
     try:
-        result = await run.result(timeout)
-        while result.status is TaskState.PAUSED:
-            results = _answers(result, answers or {})
-            if results is None:
-                break
-            run = await swarm.open_run(
-                "",
-                task_id=task_id,
-                resume_from="breakpoint_tool_call",
-                breakpoint_tool_call_result=results,
-            )
-            result = await run.result(timeout)
+        end = await run.end(timeout)
+        while end.status is TaskState.PAUSED and await _answered(swarm, end, answers or {}):
+            following = FollowedRun(context=run.context, task_id=task_id, began=end.seq + 1)
+            end = await following.end(timeout)
     except TaskTimeout as error:
         error.add_note(_what_happened(await swarm.read_task(task_id)))
         raise
     task = await swarm.read_task(task_id)
     if task is None:
         raise AssertionError(f"task '{task_id}' ended and is not in the store")
-    payload = result.message["message"]
     return Outcome(
-        body=payload["body"],
-        subject=payload["subject"],
-        status=result.status,
-        message=result.message,
+        body=end.body,
+        subject=end.subject,
+        status=end.status,
+        message=from_json(await store.response(run.context.owner, task_id) or "{}"),
         task=task,
-        breakpoints=result.breakpoints,
+        breakpoints=end.breakpoints,
+        ended_by=end.ended_by,
         cast=Cast.of(swarm),
     )
 
 
 def _check_answers(swarm: "MAILSwarm", answers: Mapping[str, Answer]) -> None:
+    actions = (*swarm.actions, *(action for agent in swarm.agents for action in agent.actions))
+    held = {*swarm.approvals, *(action.name for action in actions if action.approval)}
     for tool, answer in answers.items():
-        if tool not in swarm.breakpoint_tools:
+        known = (*swarm.breakpoint_tools, *held)
+        if tool not in known:
             text = f"answers has '{tool}', which is not one of the swarm's breakpoint_tools"
-            raise ConfigError(hinted(text, tool, swarm.breakpoint_tools))
-        if not isinstance(answer, str) and not callable(answer):
-            got = type(answer).__name__
-            raise ConfigError(f"the answer for '{tool}' must be a string or a function, got {got}")
+            raise ConfigError(hinted(f"{text} and needs no approval", tool, known))
+        if not callable(answer):
+            _read_answer(tool, answer, held=tool in held)
 
 
-def _answers(result: RunResult, answers: Mapping[str, Answer]) -> list[dict[str, str]] | None:
-    asked = result.breakpoints
-    known = [call for call in asked if call["name"] in answers]
-    if len(known) < len(asked):
-        return None
-    return [
-        {"call_id": call["call_id"], "content": _content(answers[call["name"]], call)}
-        for call in known
-    ]
+def _read_answer(tool: str, given: object, *, held: bool) -> DecidedAnswer:
+    if held:
+        return read_answer({"type": given} if isinstance(given, str) else given)
+    if not isinstance(given, str):
+        got = type(given).__name__
+        raise ConfigError(f"the answer for '{tool}' must be a string or a function, got {got}")
+    return DecidedAnswer("response", text=given)
 
 
-def _content(answer: Answer, call: Mapping[str, Any]) -> str:
-    return answer if isinstance(answer, str) else answer(from_json(call["arguments"]))
+async def _answered(swarm: "MAILSwarm", end: RunEnd, answers: Mapping[str, Answer]) -> bool:
+    """Answer the calls of a pause; False when one of them has no answer."""
+    if any(call["name"] not in answers for call in end.breakpoints):
+        return False
+    for record in await swarm.get_approvals("open", end.task_id):
+        tool, args = record["action_request"]["action"], record["action_request"]["args"]
+        answer = answers[tool]
+        given = answer(args) if callable(answer) else answer
+        decided = _read_answer(tool, given, held=record["kind"] == "approval")
+        role, _, name = record["approvers"][0].partition(":")
+        role = swarm.user_role if role == "owner" else role
+        by = Answerer(role, name or swarm.user_id, role == "participant", owner=True)
+        with suppress(ApprovalClosed):  # the answer to another call has ended the run
+            await swarm.decide(end.task_id, record["approval_id"], decided, by)
+    return True
 
 
 def _what_happened(task: MAILTask | None) -> str:

@@ -223,7 +223,7 @@ async def _message(session: Session, arguments: argparse.Namespace) -> int:
         for event in answer.get("events") or ():
             show_event(session.screen, event["event"], event["data"])
         await _show_end(session, dict(answer))
-    return exit_code(answer.get("status"))
+    return exit_code(answer.get("status"), answer.get("ended_by"))
 
 
 async def _show_end(session: Session, answer: dict[str, Any]) -> None:
@@ -262,7 +262,7 @@ async def _follow(session: Session, stream: Any, *, as_json: bool) -> int:
     if not as_json:
         await _show_end(session, data)
     failed = last["event"] == "task_error"
-    return exit_code("failed" if failed else data.get("status"))
+    return exit_code("failed" if failed else data.get("status"), data.get("ended_by"))
 
 
 async def _message_interswarm(session: Session, arguments: argparse.Namespace) -> int:

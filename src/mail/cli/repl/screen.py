@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from mail.cli.common import DONE, FAILED, PAUSED, cleaned, one_line
+from mail.cli.common import DONE, FAILED, LIMITED, PAUSED, cleaned, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mail.net.types import Approval
 
 __all__ = [
+    "AT_LIMIT",
     "Screen",
     "decoded",
     "event_count",
@@ -96,11 +97,12 @@ _WAYS: Final[Mapping[str, str]] = {
 
 _CODES: Final[Mapping[object, int]] = {"paused": PAUSED, "failed": FAILED, "cancelled": FAILED}
 _MISSING: Final = "unknown"
+AT_LIMIT: Final = "ended by its step limit (task_message_limit): the answer may be incomplete"
 
 
-def exit_code(status: object) -> int:
-    """Return the exit code for a run's status; servers of MAIL 1.3.6 send no status."""
-    return _CODES.get(status, DONE)
+def exit_code(status: object, ended_by: object = None) -> int:
+    """Return the exit code for how a run ended; servers of MAIL 1.3.6 send neither."""
+    return _CODES.get(status, LIMITED if ended_by else DONE)
 
 
 def event_record(event: "ServerSentEvent") -> dict[str, Any]:
@@ -170,6 +172,8 @@ def show_answer(
         screen.say(_text_of(answer.get("response")))
     if task_id is not None:
         screen.note((f"task {task_id}" + (f" {status}" if status else ""), "dim"))
+    if answer.get("ended_by"):
+        screen.note((AT_LIMIT, "yellow"))
     if status == "paused" and calls:
         for line in _how_to_go_on(str(task_id), calls, asked or {}, before):
             screen.note((line, "dim"))

@@ -114,6 +114,7 @@ def _report(session: Session, arguments: argparse.Namespace, error: MAILError) -
     if session.wants_json(arguments):
         status, detail = getattr(error, "status", None), getattr(error, "detail", None)
         problem = {"message": str(error), "status": status, "detail": detail}
+        problem |= {"task_id": task_id} if (task_id := getattr(error, "task_id", None)) else {}
         session.screen.show_json({"error": problem}, indent=None)
     else:
         command: Command = arguments.command

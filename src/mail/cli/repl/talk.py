@@ -157,8 +157,8 @@ async def follow(session: Session, view: View, stream: "EventStream", *, mine: b
                     ended = view.take(event.event, event.data, mine=mine)
                 if ended:
                     failed = event.event == "task_error"
-                    status = _object(decoded(event.data)).get("status")
-                    code = exit_code("failed" if failed else status)
+                    end = _object(decoded(event.data))
+                    code = exit_code("failed" if failed else end.get("status"), end.get("ended_by"))
     finally:
         talk.agents.update(view.progress.depth)
         if stream.task_id:

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from mail.cli.common import cleaned, one_line
-from mail.cli.repl.screen import decoded, how_to_answer, outcome
+from mail.cli.repl.screen import AT_LIMIT, decoded, how_to_answer, outcome
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -121,7 +121,8 @@ class Progress:
         elif kind == "model_usage":
             self._usage(_object(extra.get("task_usage")))
         elif caller := str(extra.get("caller") or ""):
-            self._work(kind, caller, str(extra.get("tool_name") or ""))
+            waits = str(data.get("description")).partition(": ")[2] if kind == "model_retry" else ""
+            self._work(kind, caller, waits or str(extra.get("tool_name") or ""))
 
     @property
     def seconds(self) -> float | None:
@@ -148,7 +149,7 @@ class Progress:
         self.cost = float(cost) if isinstance(cost, int | float) else self.cost
 
     def _work(self, kind: str, caller: str, tool: str) -> None:
-        if kind in ("action_call", "builtin_tool_call"):
+        if kind in ("action_call", "builtin_tool_call", "model_retry"):
             self.busy[caller] = tool
         elif kind in ("action_complete", "action_error"):
             self.busy[caller] = ""
@@ -216,6 +217,8 @@ class View:
         told = [f"task {short_id(answer.get('task_id'))} {answer.get('status') or 'ended'}"]
         told += [how_long(s)] if (s := self.progress.seconds) is not None else []
         self.line((" · ".join([*told, *spent(self.progress.tokens, self.progress.cost)]), "dim"))
+        if answer.get("ended_by"):
+            self.line((AT_LIMIT, "yellow"))
 
     def text(self, value: object) -> None:
         """Show a text: JSON with colours, Markdown with its layout; a long one as it is."""

@@ -303,7 +303,7 @@ class MailDelivery:
         await self._log(task, seq, (event.row(task.now()),))
 
     async def log_reports(self, turn: Turn) -> None:
-        """Commit what the model calls of a turn used that is not going to be committed now."""
+        """Commit what there is to tell of the model calls of a turn that does not end now."""
         reports = turn.take_reports()
         if reports:
             await self._log(turn.task, turn.seq, reports)

@@ -23,7 +23,7 @@ from mail.core.runtime.team_waits import end_of_waits
 from mail.core.runtime.turn import Phase, Turn
 from mail.core.runtime.turn_result import message_event
 from mail.core.runtime.waiters import RunResult, Waiter
-from mail.core.tasks import TaskState
+from mail.core.tasks import STEP_LIMIT, TaskState
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.offer import NO_OFFER
 from mail.db.approvals import ApprovalRow
@@ -88,15 +88,19 @@ class Endings:
 
     def complete(self, turn: Turn, answer: str) -> Ending:
         """The task is answered. Users' mail that still waits keeps it running (MAIL-TASK-11)."""
-        return self.complete_as(turn.task, turn.agent, answer, Subject.TASK_COMPLETE)
+        return self.complete_as(
+            turn.task, turn.agent, answer, Subject.TASK_COMPLETE, at_limit=turn.at_limit
+        )
 
-    def complete_as(self, task: ActiveTask, agent: str, answer: str, subject: str) -> Ending:
+    def complete_as(
+        self, task: ActiveTask, agent: str, answer: str, subject: str, *, at_limit: bool
+    ) -> Ending:
         """End a task with an answer in an agent's name."""
         sender = create_agent_address(agent)
         message = self.context.composer.completion(
             task.task_id, sender, answer, subject, task.now()
         )
-        return self._ending(task, message, TaskState.COMPLETED, by=agent)
+        return self._ending(task, message, TaskState.COMPLETED, by=agent, at_limit=at_limit)
 
     def complete_quietly(self, task: ActiveTask) -> Ending:
         """End a task in which nothing happens any more and nobody waits for an answer."""
@@ -136,7 +140,9 @@ class Endings:
         task.pausing = False
         return self._ending(task, message, TaskState.PAUSED, everybody=True)
 
-    def fail(self, task: ActiveTask, reason: str, *, over_budget: bool = False) -> Ending:
+    def fail(
+        self, task: ActiveTask, reason: str, *, over_budget: bool = False, at_limit: bool = False
+    ) -> Ending:
         """The run cannot be finished; the reason goes to the caller (MAIL-TURN-17).
 
         A task over its budget goes on for nobody: every caller gets the reason, and with it the
@@ -153,6 +159,7 @@ class Endings:
             reason=reason,
             everybody=over_budget,
             over_budget=over_budget,
+            at_limit=at_limit,
             settled=settled,
         )
 
@@ -200,14 +207,14 @@ class Endings:
         waiting = self.context.mailbox.queued_messages(task.task_id)
         return tuple(mail.seq for mail in waiting if task.is_personal(mail.envelope))
 
-    def _settle_row(self, task: ActiveTask, state: TaskState) -> None:
+    def _settle_row(self, task: ActiveTask, state: TaskState, *, at_limit: bool) -> None:
         goes_on = bool(task.people) and not self.context.manual
         task.pausing, task.exhausted = False, None
         task.change(
             state=TaskState.RUNNING if goes_on else state,
             steps=0,
             awaited=goes_on and task.row.awaited,
-            finish_asked=False,
+            finish_asked=at_limit and not goes_on,
             handled="",
         )
 
@@ -274,13 +281,14 @@ class Endings:
         by: str = "",  # the agent whose answer it is
         everybody: bool = False,
         over_budget: bool = False,
+        at_limit: bool = False,
         settled: tuple[int, ...] = (),
     ) -> Ending:
         calls: tuple[CallRow, ...] = ()
         histories: tuple[HistoryRow, ...] = ()
         if status is not TaskState.PAUSED:
             calls, histories = self._close_calls(task, status)
-            self._settle_row(task, status)
+            self._settle_row(task, status, at_limit=at_limit)
         settled += self._settle_finish(task) + self._settle_steps(task)
         away = self._tell_peers(task, message, status, everybody=everybody)
         wire, body = message.to_wire(), _json(message.body)  # it may be long: it is written once
@@ -290,6 +298,8 @@ class Endings:
         more: dict[str, Any] = {"unanswered": sorted(unanswered)} if unanswered else {}
         if over_budget:
             more["over_budget"] = True
+        if at_limit:
+            more["ended_by"] = STEP_LIMIT
         # The body of a pause is its calls in JSON; they may be long, so they are not written again.
         listed = message.body if status is TaskState.PAUSED else "[]"
         rest = f",{_json(more)[1:]}" if more else "}"
@@ -310,6 +320,7 @@ class Endings:
                 status=status,
                 reason=reason,
                 over_budget=over_budget,
+                ended_by=more.get("ended_by"),
             ),
             events=tuple(events),
             response=response,

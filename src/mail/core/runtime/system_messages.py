@@ -106,7 +106,9 @@ class SystemMessages:
             [_PARTIAL.format(limit=task.row.max_steps), *(bodies[-_SHOWN:] or ["(nothing)"])]
         )
         agent = turn.agent if turn else self.context.finisher
-        return endings.complete_as(task, agent, answer, Subject.MAXIMUM_STEPS_REACHED)
+        return endings.complete_as(
+            task, agent, answer, Subject.MAXIMUM_STEPS_REACHED, at_limit=True
+        )
 
 
 logger = logging.getLogger(__name__)

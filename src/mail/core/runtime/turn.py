@@ -190,6 +190,11 @@ class Turn:
         return control.call[0] if control is not None and control.call is not None else ""
 
     @property
+    def at_limit(self) -> bool:
+        """Tell whether the agent is to finish the run because its limit of messages is reached."""
+        return self.finishing and self.control is not None and self.control.reason == "limit"
+
+    @property
     def decided(self) -> bool:
         """Tell whether it only carries out what somebody answered about a held call."""
         return self.control is not None and self.control.decided

@@ -530,12 +530,12 @@ class TurnCommitter:
         return tuple(ShownRow(each, turn.agent, number, now) for each in letters)
 
     def _decide(self, turn: Turn, turn_result: TurnResult, plan: CommitPlan) -> None:
-        task, control = turn.task, turn.control
+        task = turn.task
         if turn_result.failure is not None:
             self._report(turn, turn_result, plan, turn_result.failure)
         elif turn_result.completes is not None:
             plan.ending = self.endings.complete(turn, turn_result.completes)
-        elif turn.finishing and control and control.reason == "limit":
+        elif turn.at_limit:
             plan.ending = self.system_messages.what_there_is(task, self.endings, turn)
         elif turn_result.paused and task.exhausted is None:
             plan.calls = tuple(call_rows(turn, turn_result))
@@ -651,7 +651,7 @@ class TurnCommitter:
         if origin is not None and self._report_away(turn, plan, origin, reason):
             return
         if origin is None or origin.is_person or origin.address not in self.context.agents:
-            plan.ending = self.endings.fail(turn.task, told)
+            plan.ending = self.endings.fail(turn.task, told, at_limit=turn.at_limit)
             return
         if self.mail_delivery.fail_wait(plan.mail, origin.address, turn.agent, reason):
             return
@@ -812,6 +812,9 @@ class TurnCommitter:
                 unwanted = Post(owner=self.context.owner, task=task.row, settled=tuple(late))
                 await self.context.commit(task, unwanted)
         if ending is not None:
+            if ending.result.ended_by:
+                known = {"task_id": task.task_id, "limit": task.row.max_steps}
+                logger.warning("the step limit ended a run (task_message_limit)", extra=known)
             for waiter in due:
                 waiter.resolve(ending.result)
             if task.steps_due:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from pydantic_core import to_json
@@ -45,7 +46,7 @@ from mail.core.tools.call import AgentToolCall, problem_of_arguments
 from mail.core.tools.catalogue import PASSIVE, TEXT_TOOL
 from mail.core.tools.offer import NO_OFFER, Offer
 from mail.core.usage import Usage
-from mail.db.base import JournalRow
+from mail.db.base import EventRow, JournalRow
 from mail.errors import AgentError, MAILError, ModelError, StoreConflict, StoreError, ToolError
 from mail.redaction import logged, redact_foreign
 
@@ -63,6 +64,7 @@ class Meter:
     """
 
     turn: Turn
+    mail_delivery: MailDelivery
     priced: bool
     loop: asyncio.AbstractEventLoop
     since: float
@@ -101,6 +103,26 @@ class Meter:
             },
         )
         turn.reports.append(event.row(turn.task.now()))
+
+    async def wait(self, model: str, error: ModelError, attempt: int, seconds: float) -> None:
+        """Tell at once that a model call has failed, and is made again after so many seconds."""
+        turn, here = self.turn, asyncio.get_running_loop() is self.loop
+        if turn.abandoned or turn.phase is not Phase.MODEL or not here:
+            return
+        turn.reports.append(_retry(turn, model, error, attempt, seconds))
+        with suppress(StoreError):  # the runtime stops
+            await self.mail_delivery.log_reports(turn)
+
+
+def _retry(turn: Turn, model: str, error: ModelError, attempt: int, seconds: float) -> EventRow:
+    pause = f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.1f}"
+    model = storable(model or "the model")
+    told = f"{error.status or 'no answer'} from {model}, next attempt in {pause} s"
+    known = {"caller": turn.agent, "model": model, "status_code": error.status, "attempt": attempt}
+    reason = storable(redact_foreign(str(error)))
+    more = {"seconds": round(seconds, 3), "reason": reason}
+    event = EventDraft("model_retry", f"agent {turn.agent}: {told}", known | more)
+    return event.row(turn.task.now())
 
 
 _ACT = "no further model calls are made for it. Raise the limit or start a new task."
@@ -326,6 +348,7 @@ class _Surroundings:
         step = turn.manual
         priced = settings.task_cost_limit is not None
         console = ConsoleSink() if self._context.print_llm_streams else NullSink()
+        meter = Meter(turn, self._mail_delivery, priced, self._loop, self._began)
         return CallContext(
             task_id=turn.task.task_id,
             agent=turn.agent,
@@ -333,7 +356,8 @@ class _Surroundings:
             sink=TurnSink(turn, self._mail_delivery, console),
             llm=step.llm if step else None,
             system=step.system if step else None,
-            report=Meter(turn, priced, self._loop, self._began).report,
+            report=meter.report,
+            waits=meter.wait,
             dynamic_ctx_ratio=(step.ctx_ratio if step else 0.0) or settings.dynamic_ctx_ratio,
             offered=offer.tools,
             instructions=offer.instructions,
@@ -650,7 +674,9 @@ class TurnRunner:
         turn.queued.delays += 1
         known = {"agent": turn.agent, "task_id": turn.task.task_id, "reason": str(error)}
         logger.info("turn postponed at the provider's request", extra={**known, "seconds": wait})
-        await self.committer.put_off(turn, min(wait, _LONGEST_RETRY))
+        wait = min(wait, _LONGEST_RETRY)
+        turn.reports.append(_retry(turn, error.model, error, turn.queued.delays, wait))
+        await self.committer.put_off(turn, wait)
         return True
 
     async def _failed(self, turn: Turn, reason: str) -> None:

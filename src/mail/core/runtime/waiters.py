@@ -27,6 +27,7 @@ class RunResult:
         status: completed, paused, failed or cancelled.
         reason: Why the run failed, or None.
         over_budget: Whether it failed because the task has used up its budget.
+        ended_by: ``step_limit`` if the run had processed as many messages as it may, else None.
     """
 
     task_id: str
@@ -34,6 +35,7 @@ class RunResult:
     status: TaskState
     reason: str | None = None
     over_budget: bool = False
+    ended_by: str | None = None
 
     @property
     def breakpoints(self) -> list[dict[str, Any]]:
@@ -56,6 +58,7 @@ class RunEnd:
         status: completed, paused, failed or cancelled.
         breakpoints: The open breakpoint calls, as callers see them.
         over_budget: Whether it failed because the task has used up its budget.
+        ended_by: ``step_limit`` if the run had processed as many messages as it may, else None.
     """
 
     task_id: str
@@ -66,6 +69,7 @@ class RunEnd:
     status: TaskState
     breakpoints: list[dict[str, Any]]
     over_budget: bool = False
+    ended_by: str | None = None
 
     @classmethod
     def of_result(cls, result: RunResult, seq: int) -> "RunEnd":
@@ -80,6 +84,7 @@ class RunEnd:
             status=result.status,
             breakpoints=result.breakpoints,
             over_budget=result.over_budget,
+            ended_by=result.ended_by,
         )
 
     @classmethod
@@ -95,6 +100,7 @@ class RunEnd:
             status=TaskState(extra["status"]),
             breakpoints=list(extra["breakpoints"]),
             over_budget=bool(extra.get("over_budget")),
+            ended_by=extra.get("ended_by"),
         )
 
 

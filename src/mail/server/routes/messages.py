@@ -418,6 +418,7 @@ class Posting:
             "subject": end.subject,
             "status": str(end.status),
             "breakpoints": end.breakpoints,
+            "ended_by": end.ended_by,
         }
         if not (shown or end.breakpoints) and len(end.body) < PIECE:
             return Response(json_line(answer), media_type="application/json")

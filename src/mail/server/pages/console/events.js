@@ -61,6 +61,8 @@ function usageFacts(extra) {
   ].filter(Boolean);
 }
 
+const retryText = (data) => String(data.description).replace(/^agent .*?: /, "");
+
 const KINDS = {
   new_message: (extra) => {
     const letter = letterOf(extra.full_message);
@@ -99,6 +101,7 @@ const KINDS = {
     text: usageFacts(extra).join(" · "),
     tone: "model",
   }),
+  model_retry: (extra, data) => ({ did: "waits for its model", text: retryText(data), tone: "wait" }),
   breakpoint_tool_call: () => ({ did: "waits for an answer of a person", tone: "wait" }),
   breakpoint_action_complete: (extra) => ({
     did: `got an answer for ${extra.tool_name}`,
@@ -152,7 +155,7 @@ export function describe({ kind, data }) {
     const [did, tone] = ENDS[data.status] ?? [data.status, "quiet"];
     const calls = (data.breakpoints ?? []).map((call) => call.name).join(", ");
     const text = data.status === "paused" ? calls : brief(data.response ?? "");
-    return { actor: "", did, text, facts: [], tone };
+    return { actor: "", did, text, facts: data.ended_by ? ["step limit"] : [], tone };
   }
   const said = (KINDS[kind] ?? (() => ({ did: kind.replaceAll("_", " ") })))(extra, data);
   const facts = [...(said.facts ?? [])];
@@ -227,6 +230,17 @@ export function partsOf({ kind, data }) {
     return { from, to: names.includes("everybody") ? undefined : names };
   }
   return extra.caller === undefined ? {} : { at: String(extra.caller) };
+}
+
+/** Return what agents wait for whose newest event is a failed call of their model. */
+export function retriesIn(log) {
+  const newest = new Map();
+  for (let place = Math.max(1, log.total - FAR); place <= log.total; place++) {
+    const event = log.get(place);
+    if (event) newest.set(partsOf(event).at ?? partsOf(event).from, event);
+  }
+  const waits = [...newest].filter(([, event]) => event.kind === "model_retry");
+  return waits.map(([agent, { data }]) => `${agent}: ${retryText(data)}`).join(" · ");
 }
 
 const FAR = 400; // events to look through for what belongs to a model call

@@ -3,7 +3,7 @@
 import { useEffect, useMemo, useRef, useState } from "./hooks.mjs";
 import { uniqueId } from "./api.js";
 import { OpenCalls } from "./approvals.js";
-import { Actors, aroundReply, describe, details, pretty, PROSE, SHORT } from "./events.js";
+import { Actors, aroundReply, describe, details, pretty, PROSE, retriesIn, SHORT } from "./events.js";
 import { EventLog } from "./log.js";
 import {
   age, amount, dateOf, Dialog, duration, html, money, Passage, Problem, Say, sendKey, State,
@@ -192,6 +192,7 @@ export function Task({ api, list, caller, id, owner }) {
         <h1 title=${visible(title)}><${Say} text=${title} /></h1>
         <${State} status=${record.status} />
         <${Link} link=${watched.link} />
+        ${record.is_running && html`<span class="link cut" role="status"><${Say} text=${retriesIn(log)} /></span>`}
         <span class="spring"></span>
         <div class="modes chips" role="group" aria-label="View">
           ${Object.keys(MODES).map((name) => html`
@@ -289,6 +290,7 @@ function Overview({ api, watched }) {
     ${answered &&
     html`<div class="answer">
       <h2>${end.kind === "task_error" ? "How it ended" : "Answer"}</h2>
+      ${record.ended_by && html`<p class="problem">The step limit (<code>task_message_limit</code>) ended the run.</p>`}
       <${Passage} text=${pretty(end.data.response ?? "")} label="Answer" prose />
     </div>`}
     <h2>Task</h2>
