@@ -106,6 +106,8 @@ async def test_exit_codes_tell_what_became_of_it(tmp_path: Path, server: str) ->
         ("health-update", "busy"): 1,
         ("message",): 2,
         ("sing",): 2,
+        ("message", "waste"): 5,
+        ("ms", "waste"): 5,
         ("message", "consult"): 3,
         ("ms", "consult"): 3,
         ("help",): 0,
@@ -114,6 +116,26 @@ async def test_exit_codes_tell_what_became_of_it(tmp_path: Path, server: str) ->
     done = await asyncio.gather(*(mail(tmp_path, server, *case, **who) for case in cases))
     assert [each.code for each in done] == list(cases.values()), done
     assert (await mail(tmp_path, "http://127.0.0.1:1", "ping")).code == 4
+
+
+async def test_an_answer_of_a_run_that_the_step_limit_ended_says_so(
+    tmp_path: Path, server: str
+) -> None:
+    who = {"MAIL_API_KEY": TOKENS["alice"]}
+    done = await mail(tmp_path, server, "message", "waste", "-tid", "one", **who)
+    told = "ended by its step limit (task_message_limit): the answer may be incomplete\n"
+    assert (done.code, done.err) == (5, f"task one completed\n{told}")
+    done = await mail(tmp_path, server, "--json", "message", "waste", **who)
+    assert (done.code, json.loads(done.out)["ended_by"]) == (5, "step_limit")
+
+
+async def test_a_failure_names_its_task(tmp_path: Path, server: str) -> None:
+    who = {"MAIL_API_KEY": TOKENS["alice"]}
+    done = await mail(tmp_path, server, "message", "fail", "-tid", "one", **who)
+    assert (done.code, done.err.endswith("the provider is out of tokens (task one)\n")) == (1, True)
+    done = await mail(tmp_path, server, "--json", "message", "fail", "-tid", "two", **who)
+    error = json.loads(done.out)["error"]
+    assert (error["status"], error["task_id"]) == (502, "two")
 
 
 async def test_errors_say_what_to_do_next(tmp_path: Path, server: str) -> None:

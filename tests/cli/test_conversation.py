@@ -91,6 +91,20 @@ async def test_a_conversation_goes_on_through_a_restart(
     await watched(place, task_id, capsys)
 
 
+async def test_a_busy_model_and_the_step_limit_are_told(tmp_path: Path, place: Restarted) -> None:
+    async with terminal(tmp_path, arguments(place.url), size=(100, 40)) as person:
+        await person.see("mail>")
+        person.type("be busy and hang on")
+        told = r"429 from openai/gpt-5-mini, next attempt in 12 s"
+        await person.see(rf"model_retry  agent supervisor: 429 .*supervisor: {told} · \d")
+        place.script.gate.set()
+        await person.see("You said: be busy and hang on.*mail>")
+        person.type("/new waste it all")
+        await person.see(r"completed.*ended by its step limit \(task_message_limit\).*mail>")
+        person.type("/exit")
+        assert await person.end() == 0
+
+
 async def watched(place: Restarted, task_id: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Look at the whole task with ``mail watch``, which begins like the conversation."""
     who = ["--url", place.url, "-ak", TOKENS["alice"]]

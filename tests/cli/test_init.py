@@ -14,6 +14,7 @@ from types import MappingProxyType
 import pytest
 
 from mail.cli import main
+from mail.config.toml import read_config
 from tests.docs.pages import ROOT
 from tests.docs.places import install, replacements, settle_in, variables
 from tests.docs.shell import Reader, starts_a_server
@@ -125,6 +126,12 @@ async def test_the_wheel_serves_its_example_in_an_empty_folder(tmp_path: Path, w
             f'mail client http://localhost:{port} message "What is 6 * 7?"'
         )
         assert answered.stdout == "6 * 7 = 42.\n", answered.text
+
+
+def test_a_task_of_a_new_project_may_process_a_hundred_messages(tmp_path: Path) -> None:
+    assert main(["init", str(tmp_path / "shop")]) == 0
+    settings = read_config(tmp_path / "shop" / "mail.toml")["server"]["settings"]
+    assert settings == {"task_message_limit": 100}
 
 
 def test_what_a_server_writes_is_in_no_commit(tmp_path: Path) -> None:

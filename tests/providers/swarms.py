@@ -79,7 +79,7 @@ def lead_swarm(
 
     def made(**given: Any) -> LiteLLMSupervisorFunction:
         given["tools"] = [*given["tools"], *filter(None, [BUILTIN_TOOLS.get(path.wire)])]
-        return LiteLLMSupervisorFunction(**given, model=LiteLLMModel(QUICK))
+        return LiteLLMSupervisorFunction(**{"model": LiteLLMModel(QUICK), **given})
 
     lead = MAILAgentTemplate(
         name="lead",

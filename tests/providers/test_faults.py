@@ -5,8 +5,9 @@ import time
 
 import pytest
 
+from mail.llm.litellm_model import LiteLLMModel
 from mail.llm.script import call, call_text, otherwise, say, when
-from tests.providers.swarms import MODELS, QUICK, lead_swarm, run
+from tests.providers.swarms import MODELS, QUICK, Path, lead_swarm, run
 from tests.support.provider import FakeProvider, Fault
 
 PATHS = [pytest.param(path, id=path.wire) for path in MODELS]
@@ -74,6 +75,50 @@ async def test_what_cannot_heal_is_told_at_once(
     assert outcome.body.endswith(" is bad")
     assert "environment-key" not in repr(outcome.events) + outcome.body
     assert len(provider.requests) == 1
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_retry_is_seen_while_it_is_waited_for(provider: FakeProvider, path: Path) -> None:
+    provider.script = SCRIPT
+    provider.faults.append(Fault(status=429, retry_after=0.02, message="key sk-0123456789abcdef?"))
+    asked, again = asyncio.Event(), asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        asked.set()
+        await again.wait()
+
+    swarm = lead_swarm(path, model=LiteLLMModel(QUICK, sleep))
+    try:
+        run = await swarm.open_run("Go.", task_id="busy")
+        await asked.wait()
+        seen = (await swarm.read_task("busy")).events[-1]  # what the store has by now
+        assert (seen.kind, len(provider.requests)) == ("model_retry", 1)
+        told = seen.data["extra_data"]
+        assert (told["caller"], told["model"]) == ("lead", path.llm)
+        assert (told["status_code"], told["attempt"]) == (429, 1)
+        assert 0.02 <= told["seconds"] < 1 and "sk-0123" not in str(seen.data)
+        assert f"429 from {path.llm}, next attempt in 0.0 s" in seen.data["description"]
+        again.set()
+        end = await run.end()
+    finally:
+        await swarm.shutdown()
+    assert (end.body, [seen.status for seen in provider.requests]) == ("fine", [429, 200])
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_long_wait_is_seen_too(provider: FakeProvider, path: Path) -> None:
+    provider.script = SCRIPT
+    provider.faults.append(Fault(status=429, retry_after=45.0))
+    swarm = lead_swarm(path)
+    try:
+        await swarm.open_run("Go.", task_id="busy")
+        async for event in swarm.replay("busy"):
+            if event.kind == "model_retry":
+                break
+        assert f"429 from {path.llm}, next attempt in 45 s" in event.data["description"]
+        await swarm.cancel_task("busy")
+    finally:
+        await swarm.shutdown()
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -66,6 +66,14 @@ def bearer(who: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {TOKENS[who]}"}
 
 
+async def busy() -> None:
+    """Tell, from an agent's call, that its model has no time now."""
+    error = ModelError("model call failed (HTTP 429): slow down", status=429)
+    waits = current_call().waits
+    assert waits is not None
+    await waits("openai/gpt-5-mini", error, 1, 12.2)
+
+
 def registry_file() -> str:
     """Return a file that is no other test's."""
     return str(Path(tempfile.gettempdir()) / "mail-test-registries" / f"{uuid.uuid4()}.json")
@@ -102,8 +110,8 @@ class Script:
     """What the swarm's only agent does: it finishes with what it was told.
 
     ``hang`` in a message makes it wait for ``gate``; ``fail`` makes its model fail; ``consult``
-    makes it call the breakpoint tool; ``waste`` makes it ask for help again and again. Every call
-    reports ``usage``, if there is any.
+    makes it call the breakpoint tool; ``waste`` makes it ask for help again and again; ``busy``
+    makes it tell that its model is. Every call reports ``usage``, if there is any.
     """
 
     gate: asyncio.Event = field(default_factory=asyncio.Event)
@@ -128,6 +136,8 @@ class Script:
             raise ModelError("the provider is out of tokens")
         if "consult" in body:
             return None, [call("send_interrupt", target="supervisor", subject="s", body="b")]
+        if "busy" in body:
+            await busy()
         if "hang" in body:
             self.entered.set()
             await self.gate.wait()

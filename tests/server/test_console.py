@@ -32,6 +32,7 @@ from tests.server.kit import (
     TOKENS,
     Template,
     bearer,
+    busy,
     config,
     put_aside,
     running_server,
@@ -72,6 +73,10 @@ class Agent:
     async def __call__(self, messages: list[dict[str, Any]], tool_choice: Any) -> Any:
         told = [text for text in map(_told, messages) if text]
         results = [one["content"] for one in messages if one.get("role") == "tool"]
+        if "waste" in told[-1]:
+            return None, tool_calls(("help", {}), prefix=f"waste{len(results)}")
+        if "busy" in told[-1]:
+            await busy()
         if "steps" in told[-1]:
             await self.permits.acquire()
             if "interrupt" not in told[-1] and len(results) < 4:
@@ -427,6 +432,25 @@ async def test_an_agent_is_interrupted_and_a_task_is_cancelled(stage: Stage) -> 
     await stage.shows("cancelled", ".head .state")
     assert await stage.status("long") == "cancelled"
     assert await stage.page.run("!document.querySelector('dialog')")
+
+
+async def test_a_busy_model_is_shown_while_it_is_waited_for(stage: Stage) -> None:
+    told = "429 from openai/gpt-5-mini, next attempt in 12 s"
+    await stage.post("busy few steps, interrupt", "busy")
+    await stage.visit("#/tasks/busy")
+    await stage.shows(f"supervisor: {told}", ".head")
+    await stage.shows(told, ".timeline")
+    stage.agent.permits.release()
+    await stage.shows("Done: busy few steps", ".side .answer")
+    assert told not in await stage.page.run("document.querySelector('.head').innerText")
+    await stage.shows("waits for its model", ".timeline")
+
+
+async def test_a_run_that_the_step_limit_ended_says_so(stage: Stage) -> None:
+    await stage.post("waste it", "cut")
+    await stage.visit("#/tasks/cut")
+    await stage.shows("The step limit (task_message_limit) ended the run.", ".side .answer")
+    await stage.shows("step limit", ".timeline")
 
 
 async def test_a_breakpoint_call_is_answered_by_keyboard(stage: Stage) -> None:

@@ -35,6 +35,7 @@ async def test_a_message_is_answered_with_the_end_of_its_run(client: httpx.Async
         "subject": "::task_complete::",
         "status": "completed",
         "breakpoints": [],
+        "ended_by": None,
     }
 
 
@@ -353,6 +354,25 @@ async def test_a_caller_can_lower_the_step_limit_but_not_raise_it(
         await post(client, body="x", task_id=task_id, kwargs={"max_steps": asked})
         rows = await store.list_tasks(next(iter(store._shelves)))
         assert next(row for row in rows if row.task_id == task_id).max_steps == kept
+
+
+async def test_a_run_that_its_step_limit_ended_says_so(
+    client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = {"body": "waste", "task_id": "t-1", "kwargs": {"max_steps": 2}}
+    headers = {**bearer("alice"), "Idempotency-Key": "k-1"}
+    with caplog.at_level(logging.WARNING):
+        answer = (await client.post("/message", json=run, headers=headers)).json()
+    assert (answer["status"], answer["ended_by"]) == ("completed", "step_limit")
+    assert (await client.post("/message", json=run, headers=headers)).json() == answer
+    [told] = [line for line in caplog.records if "step limit ended a run" in line.message]
+    assert (told.levelname, told.task_id, told.limit) == ("WARNING", "t-1", 2)
+    end = frames((await post(client, **run | {"task_id": "t-2", "stream": True})).text)[-1]
+    assert (end["event"], json.loads(end["data"])["ended_by"]) == ("task_complete", "step_limit")
+    for path in ("/task?task_id=t-1", "/tasks/t-1?limit=1"):
+        assert (await client.get(path, headers=bearer("alice"))).json()["ended_by"] == "step_limit"
+    listed = (await client.get("/tasks", headers=bearer("alice"))).json()
+    assert listed["t-2"]["ended_by"] == "step_limit"
 
 
 @pytest.mark.parametrize("stream", [False, True])

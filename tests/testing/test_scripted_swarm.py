@@ -2,18 +2,20 @@
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from aiohttp import ClientSession
 
-from mail import action
+from mail import Approval, MAILAction, action
 from mail.core.tasks import TaskState
-from mail.errors import ConfigError, TaskTimeout
+from mail.errors import ApprovalError, ConfigError, TaskTimeout
 from mail.llm import call, fail, otherwise, say, when
 from mail.testing import (
     FakeClock,
     LoopbackPeer,
     RecordingModel,
+    ScriptedSwarm,
     assert_not_shown,
     assert_shown,
     run_until_complete,
@@ -94,6 +96,73 @@ async def test_breakpoints_are_answered_or_left_open() -> None:
         open_end = await shop.run("Buy it")
         assert open_end.status is TaskState.PAUSED
         assert [call["name"] for call in open_end.breakpoints] == ["approve"]
+
+
+def office(**approval: Any) -> ScriptedSwarm:
+    """Return a swarm whose clerk may send mail once somebody has approved it."""
+    send = MAILAction(
+        "send",
+        "Send a mail.",
+        {"type": "object", "properties": {"to": {"type": "string"}}},
+        lambda args: f"sent to {args['to']}",
+        approval=Approval(**approval),
+    )
+    return scripted_swarm({"clerk": SECRETARY}, actions={"clerk": [send]})
+
+
+SECRETARY = [
+    when(tool_result="send").then(
+        lambda view: call(
+            "task_complete", finish_message=view.result_of("send").removeprefix("SUCCESS: ")
+        )
+    ),
+    when(body="both").then([call("send", to="Ann"), call("send", to="Bob")]),
+    otherwise(call("send", to="Ann")),
+]
+EDIT = {"type": "edit", "args": {"action": "send", "args": {"to": "Eve"}}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "body"),
+    [
+        ("accept", "sent to Ann"),
+        ({"type": "accept"}, "sent to Ann"),
+        (EDIT, "sent to Eve"),
+        ({"type": "response", "args": "not today"}, "not today"),
+        (lambda args: "accept" if args["to"] == "Ann" else "ignore", "sent to Ann"),
+    ],
+)
+@pytest.mark.parametrize("approver", ["owner", "admin", "user:bob", "participant:editor"])
+async def test_approvals_are_answered_by_the_name_of_the_tool(
+    answer: Any, body: str, approver: str
+) -> None:
+    async with office(approvers=[approver]) as team:
+        outcome = await team.run("Write", answers={"send": answer})
+        assert (outcome.body, outcome.status) == (body, TaskState.COMPLETED)
+        assert outcome.message["message"]["body"] == body
+        assert outcome.ended_by is None
+
+
+async def test_each_of_several_held_calls_is_answered_and_ignoring_one_ends_the_run() -> None:
+    asked = []
+
+    def decide(args: dict[str, str]) -> str:
+        asked.append(args["to"])
+        return "accept"
+
+    async with office() as team:
+        assert (await team.run("both", answers={"send": decide})).completed
+        assert sorted(asked) == ["Ann", "Bob"]
+        ignored = await team.run("both", answers={"send": "ignore"})
+        assert ignored.completed and "ignored" in ignored.body
+        assert (await team.run("Write")).status is TaskState.PAUSED
+        with pytest.raises(ApprovalError, match="type must be one of accept, edit"):
+            await team.run("Write", answers={"send": "yes, please"})
+
+
+async def test_an_outcome_tells_that_the_step_limit_ended_the_run() -> None:
+    async with scripted_swarm({"boss": [otherwise(call("help"))]}) as shop:
+        assert (await shop.run("hello", max_steps=2)).ended_by == "step_limit"
 
 
 async def test_a_failure_is_an_outcome_and_a_hang_is_an_error_that_says_what_happened() -> None:

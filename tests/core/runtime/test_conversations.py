@@ -7,7 +7,7 @@ import pytest
 from mail.core.actions import ActionCore
 from mail.core.runtime import RunRequest
 from mail.core.tasks import TaskState
-from mail.errors import ProtocolError, UnknownAgent, UnknownTask
+from mail.errors import AgentError, ProtocolError, UnknownAgent, UnknownTask
 from mail.testing import agent_from, replies
 from tests.support.swarm import last_body, runtime_of, supervisor, user_message, worker
 
@@ -187,7 +187,7 @@ async def test_the_step_limit_asks_once_and_then_ends_with_what_there_is() -> No
     )
     run = await runtime.open_run(RunRequest(message=user_message(), max_steps=6))
     result = await run.result(10)
-    assert result.status is TaskState.COMPLETED
+    assert (result.status, result.ended_by) == (TaskState.COMPLETED, "step_limit")
     assert result.message["message"]["subject"] == "::maximum_steps_reached::"
     assert "and then?" in result.message["message"]["body"]
     subjects = [
@@ -214,6 +214,32 @@ async def test_the_forced_finish_offers_the_finisher_task_complete() -> None:
     )
     run = await runtime.open_run(RunRequest(message=user_message(), max_steps=5))
     result = await run.result(10)
-    assert result.message["message"]["body"] == "enough"
+    assert (result.message["message"]["body"], result.ended_by) == ("enough", "step_limit")
     assert choices[-1] == {"type": "function", "name": "task_complete"}
+    await runtime.shutdown()
+
+
+async def test_only_the_run_that_the_step_limit_ended_says_so() -> None:
+    lead = replies([("help", {})], [("help", {})], [("task_complete", {"finish_message": "done"})])
+    runtime = runtime_of({"supervisor": supervisor(lead, ())})
+    cut = await runtime.open_run(RunRequest(message=user_message(), max_steps=1))
+    assert (await cut.end(10)).ended_by == "step_limit"
+    assert (await runtime.read_task("task-1")).ended_by == "step_limit"
+    whole = await runtime.open_run(RunRequest(message=user_message("and on"), max_steps=5))
+    assert (await whole.end(10)).ended_by is None
+    assert (await runtime.read_task("task-1")).ended_by is None
+    await runtime.shutdown()
+
+
+async def test_a_finisher_that_fails_at_the_step_limit_says_so_too() -> None:
+    def lead(messages, choice):
+        if isinstance(choice, dict):
+            raise AgentError("no words left")
+        return [("help", {})]
+
+    runtime = runtime_of({"supervisor": supervisor(agent_from(lead), ())})
+    run = await runtime.open_run(RunRequest(message=user_message(), max_steps=1))
+    end = await run.end(10)
+    assert (end.status, end.ended_by) == (TaskState.FAILED, "step_limit")
+    assert (await runtime.read_task("task-1")).ended_by == "step_limit"
     await runtime.shutdown()
