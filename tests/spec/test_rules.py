@@ -139,7 +139,7 @@ def test_every_sample_is_valid(chapter, code) -> None:
         Draft202012Validator({"type": "array", "items": shape}).validate(sample["errors"])
     elif "response" in sample:
         fields = {"response", "events", "task_id", "subject", "status", "breakpoints"}
-        assert set(sample) == fields
+        assert set(sample) == fields | {"ended_by"}
         if sample["breakpoints"]:
             assert json.loads(sample["response"]) == sample["breakpoints"]
     else:

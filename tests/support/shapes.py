@@ -26,7 +26,7 @@ _KNOWN_SOMETIMES = frozenset({"arguments_left_out", "cost", "participant"})
 _OF_A_WAIT = frozenset({"status", "reply"})
 """What the answer to a message to a teammate says only if the caller waited for the reply."""
 
-_OF_AN_END = frozenset({"response", "subject", "status", "breakpoints"})
+_OF_AN_END = frozenset({"response", "subject", "status", "breakpoints", "ended_by"})
 """What the events that end a run say, beside what every event says."""
 
 
