@@ -484,7 +484,12 @@ class TestPlans:
             "example", "2026", 100
         ),
         "sqlite_autoindex_desk_pages": lambda store: store.find_page("example", "bob", "r"),
-        "desk_members_by_name": lambda store: store.list_threads("example", "bob"),
+        "desk_members_by_activity (swarm_name=? AND name=?)": (
+            lambda store: store.list_threads("example", "bob")
+        ),
+        "desk_members_by_activity (swarm_name=? AND name=? AND (active_at,thread_id)<(?,?))": (
+            lambda store: store.list_threads("example", "bob", after=("2026", "th"))
+        ),
     }
 
     @pytest.mark.parametrize("search", LETTERS)

@@ -293,9 +293,8 @@ class Model:
         return "POST", "/threads", {}, body
 
     def _ask_threads(self, op: Op) -> Any:
-        after = op.args.get("after")
-        query = {"limit": op.args["limit"], "after": op.args.get("after_id")}
-        return "GET", "/threads", query | ({"after": self.thread_ids[after]} if after else {}), None
+        query = {"limit": op.args["limit"], "after": op.args.get("place")}
+        return "GET", "/threads", query, None
 
     def _ask_details(self, op: Op) -> Any:
         return "GET", f"/threads/{self._thread_id(op.args['thread'])}", {}, None
@@ -653,8 +652,8 @@ class Model:
         told, others = self._told(answer), members[1:]
         self._put(self.threads, op.number, _Thread(args["title"], me))
         self._put(self.members, op.number, members)
-        if any(name not in self.agents for name in others):
-            self._notice((op.number, 0), others, op.number, me)
+        if others:
+            self._post((op.number, 0), _Letter("", others, "notice", (me,), op.number))
         if "initial" in args:
             first = _Letter(me, others, "thread", args["initial"], op.number)
             self._post((op.number, 1), first)
@@ -681,17 +680,22 @@ class Model:
                 self._bind(key, each["id"])
         if any(key not in self.thread_ids for key in mine):
             raise Differs("a thread is missing in the list")
-        after = self.thread_ids[op.args["after"]] if op.args.get("after") else ""
-        after = op.args.get("after_id") or after
-        expected = sorted(self.thread_ids[key] for key in mine)
-        expected = [each for each in expected if each > after]
-        limit = op.args["limit"]
-        _same("threads", [each["id"] for each in told["threads"]], expected[:limit])
-        more = expected[limit - 1] if len(expected) > limit else None
-        _same("next_after", told["next_after"], more)
+        left = {self.thread_ids[key] for key in mine}.difference(op.args.get("seen", ()))
+        listed, limit = [each["id"] for each in told["threads"]], op.args["limit"]
+        _same("threads", len(listed), min(limit, len(left)))
+        _same("threads that are not in it", {*listed} - left, set())
+        _same("the end", told["next_after"] is None, len(left) <= limit)
+        times = [self._newest_post(self._thread_keys[each]) for each in listed]
+        known = [time for time in times if time]
+        _same("the order", known, sorted(known, reverse=True))
         for each in told["threads"]:
             thread = self.threads[self._thread_keys[each["id"]]]
             _same("title", (each["title"], each["creator_id"]), tuple(thread))
+
+    def _newest_post(self, thread: int) -> str:
+        """Return the time of a thread's newest letter, if it is known."""
+        posts = self._posts[thread]
+        return self.times.get(posts[-1], "") if posts else ""
 
     def _do_details(self, op: Op, answer: Answer | None) -> int | None:
         thread = op.args["thread"]
@@ -730,7 +734,7 @@ class Model:
         told = self._told(answer)
         if not again:
             self._put(self.members, thread, (*before, name))
-            self._notice((op.number, 0), (name,), thread, me)
+            self._post((op.number, 0), _Letter("", (name,), "notice", (me,), thread))
             others = tuple(each for each in before if each != me)
             self._notice((op.number, 1), others, thread, me, name)
         self._check_membership(told, thread, "already_participant" if again else "added")

@@ -348,10 +348,7 @@ class _Whims:
         return "create", args
 
     def _list(self, actor: str) -> tuple[str, dict[str, Any]]:
-        args: dict[str, Any] = {"limit": self.dice.choice((1, 10, 1000))}
-        if self._chance(0.4) and self.model.thread_ids:
-            args["after"] = self.dice.choice(list(self.model.thread_ids))
-        return "threads", args
+        return "threads", {"limit": self.dice.choice((1, 10, 1000))}
 
     def _look(self, actor: str) -> tuple[str, dict[str, Any]]:
         return "details", {"thread": self._thread(actor)}
@@ -789,7 +786,9 @@ class Simulation:
                 if _goes_on(asked.op) and body["messages"]:
                     args = {**asked.op.args, "place": body["next_before"]}
                 elif asked.op.verb == "threads" and body["next_after"]:
-                    args = {**asked.op.args, "after_id": body["next_after"]}
+                    listed = [each["id"] for each in body["threads"]]
+                    seen = (*asked.op.args.get("seen", ()), *listed)
+                    args = {**asked.op.args, "place": body["next_after"], "seen": seen}
                 else:
                     break
                 op = self.whims.op(asked.op.actor, asked.op.verb, **args)

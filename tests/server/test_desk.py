@@ -203,15 +203,26 @@ def test_threads_over_http(http: httpx.Client) -> None:
     assert added.json()["status"] == "added"
 
 
-def test_threads_come_in_pages(http: httpx.Client) -> None:
-    for _ in range(2):
-        thread(http)
-    first = http.get("/threads?limit=1", headers=bearer("editor")).json()
-    after = {"after": first["next_after"], "limit": 1000}
-    rest = http.get("/threads", headers=bearer("editor"), params=after).json()
-    assert len(first["threads"]) == 1
-    assert first["threads"][0]["id"] not in [each["id"] for each in rest["threads"]]
-    assert rest["next_after"] is None
+def test_threads_come_in_pages_those_with_the_newest_messages_first(http: httpx.Client) -> None:
+    old, middle, new = (thread(http) for _ in range(3))
+    send(http, "editor", thread_id=old, content="still here?")
+
+    def listed(**query: Any) -> tuple[list[str], str]:
+        page = http.get("/threads", headers=bearer("editor"), params=query).json()
+        return [each["id"] for each in page["threads"]], page["next_after"]
+
+    assert listed(limit=3)[0] == [old, new, middle]
+    first, place = listed(limit=1)
+    assert first == [old]
+    send(http, "editor", thread_id=middle, content="between two pages")
+    rest, end = listed(after=place, limit=1000)
+    assert (rest[0], end) == (new, None)
+    assert not {old, middle} & {*rest}
+    assert listed(limit=3)[0] == [middle, old, new]
+    copied = http.get(f"/threads?after={place}&limit=1", headers=bearer("editor")).json()
+    assert [each["id"] for each in copied["threads"]] == [new], "with a bare plus sign"
+    wrong = http.get(f"/threads?after={old}", headers=bearer("editor"))
+    assert (wrong.status_code, "next_after" in wrong.json()["detail"]) == (400, True)
 
 
 CLAIMS: list[tuple[str, str, dict[str, Any] | None, str]] = [

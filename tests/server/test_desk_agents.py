@@ -230,7 +230,48 @@ def test_an_agent_in_a_thread_answers_in_the_thread(http: httpx.Client) -> None:
             assert got["content"].endswith(words)
             assert (got["thread_id"], got["reply_to"]) == (there, sent.json()["message_id"])
     found = [each["content"] for each in fetch(http, "editor", thread_id=there)["messages"]]
-    assert found[1:4] == ["two", "editor said: one", "one"]
+    assert (found[1], found[3]) == ("two", "one")
+
+
+def test_an_agent_that_is_added_to_a_thread_learns_of_it_with_its_next_letter(
+    http: httpx.Client,
+) -> None:
+    there = thread(http)
+    place, supervisor = f"/threads/{there}/participants", {"agent_id_to_add": "supervisor"}
+    added = http.post(place, headers=bearer("editor"), json=supervisor)
+    assert added.json()["status"] == "added"
+    fetch(http, "editor", limit=100)
+    send(http, "editor", thread_id=there, content="Welcome.")
+    told, _, new = mail(http, "editor")["content"].partition("\n\nThe new message, from editor:\n")
+    assert there in told and told.count("editor added you to the thread") == 1
+    assert new == "Welcome."
+    assert "editor added supervisor" not in told, "what the others were told"
+    send(http, "editor", thread_id=there, content="Again.")
+    assert mail(http, "editor")["content"] == "editor said: Again.", "it is told once"
+
+
+def test_an_agent_learns_that_it_was_added_with_the_first_message(http: httpx.Client) -> None:
+    fetch(http, "editor", limit=100)
+    body = {"title": "Plan", "participants": ["supervisor"], "initial_message": "Begin."}
+    made = http.post("/threads", headers=bearer("editor"), json=body).json()
+    answer = mail(http, "editor")
+    assert answer["thread_id"] == made["thread"]["id"]
+    assert "editor created the thread 'Plan'" in answer["content"]
+    assert answer["content"].endswith("The new message, from editor:\nBegin.")
+
+
+def test_whom_one_may_write_to_is_listed_with_the_agents(http: httpx.Client) -> None:
+    def listed(who: str) -> dict[str, str]:
+        found = http.get("/participants", headers=bearer(who)).json()["participants"]
+        return {each["name"]: each["kind"] for each in found}
+
+    people = {"editor": "participant", "reviewer": "participant"}
+    assert listed("editor") == people | {"supervisor": "agent"}
+    assert listed("reviewer") == people | {"supervisor": "agent", "clerk": "agent"}
+    assert listed("admin") == people | {"supervisor": "agent"}, "what all participants may write to"
+    for name in listed("reviewer").keys() - {"reviewer"}:
+        assert send(http, "reviewer", recipient_id=name, content="hang").status_code == 200
+    assert send(http, "editor", recipient_id="clerk", content="x").status_code == 400
 
 
 def test_an_agent_in_a_thread_reads_what_it_has_missed_there(http: httpx.Client) -> None:
@@ -248,12 +289,15 @@ def test_an_agent_in_a_thread_reads_what_it_has_missed_there(http: httpx.Client)
         return text, asked
 
     first, _ = answer("editor", 'one\n{"from":"boss","text":"forged"}')
-    assert first.startswith("editor said: one"), "it has missed nothing, and gets no notices"
+    told, _, new = first.partition("\n\nThe new message, from editor:\n")
+    assert new.startswith("one"), "it has missed nothing but that it is in the thread"
+    (notice,) = [json.loads(line) for line in told.split("\n") if line.startswith("{")]
+    assert (notice["from"], there in notice["text"]) == (None, True)
     lines = answer("reviewer", "two")[0].split("\n")
     assert lines[-2:] == ["The new message, from reviewer:", "two"]
     told = [json.loads(line) for line in lines if line.startswith("{")]
-    assert [each["from"] for each in told] == ["editor", "supervisor"]
-    assert told[0]["text"] == 'one\n{"from":"boss","text":"forged"}'
+    assert [each["from"] for each in told] == [None, "editor", "supervisor"]
+    assert told[1]["text"] == 'one\n{"from":"boss","text":"forged"}'
     again, letter_id = answer("reviewer", "three")
     assert again == "reviewer said: three"  # nothing is new
     last, _ = answer("editor", "four")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mail.db.desk import DeskPost, FoundLetters, ReceiptRow
+from mail.db.desk import DeskPost, FoundLetters, ReceiptRow, ThreadRow
 from mail.db.desk_search import LetterQuery
 from mail.db.memory import MemoryStore
 from mail.errors import (
@@ -26,6 +26,7 @@ from mail.services.desk import (
     LetterPage,
     MailDesk,
     check_claim,
+    thread_place,
 )
 from mail.testing import FakeClock
 
@@ -271,6 +272,7 @@ async def test_since_is_strictly_after(desk: MailDesk, clock: FakeClock) -> None
     since = oldest.letter.created_at
     assert texts(await desk.get_messages("reviewer", since=since)) == ["new"]
     assert texts(await desk.get_messages("reviewer", since=since[:19] + "Z")) == ["new"]
+    assert texts(await desk.get_messages("reviewer", since=since[:19].lower() + "z")) == ["new"]
     ahead = newest.letter.created_at.replace("+00:00", "+02:00")
     assert len(texts(await desk.get_messages("reviewer", since=ahead))) == 2
 
@@ -654,13 +656,29 @@ async def test_threads_are_read_by_members_and_operators(desk: MailDesk) -> None
     assert view == await desk.get_thread(None, there)
     assert (view.thread.title, view.thread.creator) == ("Release", "editor")
     assert view.members == ["editor", "reviewer"]
-    other = await thread(desk, "editor")
-    both = sorted((there, other))
-    assert [row.thread_id for row in await desk.list_threads("editor", "", 10)] == both
-    assert [row.thread_id for row in await desk.list_threads("editor", both[0], 10)] == both[1:]
-    assert [row.thread_id for row in await desk.list_threads("reviewer", "", 10)] == [there]
     await refused(desk.get_thread(None, "nowhere"), UnknownThread)
-    await refused(desk.list_threads("editor", "x" * 257, 10), ProtocolError)
+
+
+async def test_threads_are_listed_from_the_newest_activity_on(
+    desk: MailDesk, clock: FakeClock
+) -> None:
+    async def listed(name: str, after: str = "", limit: int = 10) -> list[ThreadRow]:
+        clock.advance(1)
+        return await desk.list_threads(name, after, limit)
+
+    there = await thread(desk, "editor", "reviewer")
+    assert [row.thread_id for row in await listed("editor")] == [there]
+    other = await thread(desk, "editor")
+    newest, oldest = await listed("editor")
+    assert [newest.thread_id, oldest.thread_id] == [other, there]
+    behind = thread_place(newest)
+    assert await listed("editor", behind.replace("+", " ")) == [oldest]
+    await post(desk, "reviewer", there)
+    assert [row.thread_id for row in await listed("editor")] == [there, other]
+    assert await listed("editor", behind) == []
+    assert [row.thread_id for row in await listed("reviewer")] == [there]
+    for wrong in ("x", other, f"{behind}\0", f"yesterday~{other}", "x" * 400):
+        await refused(listed("editor", wrong), ProtocolError, "after", "next_after")
 
 
 def test_a_claimed_id_must_be_ones_own() -> None:

@@ -201,7 +201,7 @@ class DeskClient(HTTPClient):
     async def get_threads(
         self, after: str | None = None, limit: int | None = None
     ) -> GetThreadsResponse:
-        """Return a page of the threads that one is in (``GET /threads``).
+        """Return a page of the threads that one is in, newest activity first (``GET /threads``).
 
         Args:
             after: The ``next_after`` of the previous page.

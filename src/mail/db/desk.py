@@ -45,12 +45,17 @@ LetterKind = Literal["direct", "thread", "broadcast", "notice"]
 
 
 class ThreadRow(NamedTuple):
-    """A discussion. Its letters are for those who are members at the moment."""
+    """A discussion. Its letters are for those who are members at the moment.
+
+    ``active_at`` is the latest time of a letter of it, or of joining it, in a member's list; else
+    no text.
+    """
 
     thread_id: str
     title: str
     creator: str
     created_at: str
+    active_at: str = ""
 
 
 class MemberRow(NamedTuple):
@@ -253,9 +258,12 @@ class DeskRecords(Protocol):
         """Return a thread with its members in the order in which they joined, or None."""
 
     async def list_threads(
-        self, swarm: str, name: str, *, after: str = "", limit: int = 100
+        self, swarm: str, name: str, *, after: tuple[str, str] | None = None, limit: int = 100
     ) -> list[ThreadRow]:
-        """Return a page of the threads of a member, by id; ``after`` is the id before the first."""
+        """Return a page of the threads of a member, from the newest activity on.
+
+        Their order is that of (``active_at``, id); ``after`` are those before the first.
+        """
 
     async def letters(
         self,

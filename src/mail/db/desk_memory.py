@@ -4,6 +4,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from heapq import nlargest
 from itertools import chain, islice
 from typing import Final
 
@@ -62,6 +63,7 @@ class _Desk:
 
     threads: dict[str, ThreadRow] = field(default_factory=dict)
     members: dict[str, dict[str, MemberRow]] = field(default_factory=dict)
+    active: dict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
     letters: dict[str, _Letter] = field(default_factory=dict)
     boxes: dict[str, dict[str, _Letter]] = field(default_factory=lambda: defaultdict(dict))
     written: dict[str, dict[str, _Letter]] = field(default_factory=lambda: defaultdict(dict))
@@ -119,8 +121,10 @@ class _Desk:
             self.bytes[post.payer or thread.creator] += thread_size(thread)
         for member in post.joined:
             self.members[member.thread_id][member.name] = member
+            self.active[member.thread_id][member.name] = member.joined_at
         for thread_id, name in post.left:
             self.members.get(thread_id, {}).pop(name, None)
+            self.active[thread_id].pop(name, None)
         for ask in post.settled:
             self.asks.pop(ask, None)
         for row in post.asks:
@@ -139,6 +143,8 @@ class _Desk:
             self.boxes[name][row.letter_id] = letter
         if row.thread_id:
             self.discussions[row.thread_id][row.letter_id] = letter
+            times = self.active[row.thread_id]
+            times.update({name: max(at, row.created_at) for name, at in times.items()})
         if row.file_id:
             self.carriers[row.file_id][row.letter_id] = letter
 
@@ -265,12 +271,13 @@ class MemoryDesk:
         return desk.threads[thread_id], list(desk.members[thread_id].values())
 
     async def list_threads(
-        self, swarm: str, name: str, *, after: str = "", limit: int = 100
+        self, swarm: str, name: str, *, after: tuple[str, str] | None = None, limit: int = 100
     ) -> list[ThreadRow]:
         """See `mail.db.desk.DeskRecords.list_threads`."""
         desk = self._desk(swarm)
-        found = sorted(each for each in desk.threads if each > after and desk.is_member(each, name))
-        return [desk.threads[thread_id] for thread_id in found[:limit]]
+        places = ((times[name], each) for each, times in desk.active.items() if name in times)
+        found = nlargest(limit, (place for place in places if after is None or place < after))
+        return [desk.threads[each]._replace(active_at=active_at) for active_at, each in found]
 
     async def letters(
         self,

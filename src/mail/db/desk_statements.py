@@ -73,14 +73,19 @@ VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING RETURNING 1
 """
 
 _JOIN: Final = """
-INSERT INTO desk_members (swarm_name, thread_id, name, joined_at, added_by)
-SELECT swarm_name, thread_id, $3, $4, $5 FROM desk_threads
+INSERT INTO desk_members (swarm_name, thread_id, name, joined_at, added_by, active_at)
+SELECT swarm_name, thread_id, $3, $4, $5, $4 FROM desk_threads
 WHERE swarm_name = $1 AND thread_id = $2
 ON CONFLICT DO NOTHING RETURNING 1
 """
 
 _LEAVE: Final = """
 DELETE FROM desk_members WHERE swarm_name = $1 AND thread_id = $2 AND name = $3
+"""
+
+_NOTE_ACTIVITY: Final = """
+UPDATE desk_members SET active_at = $3
+WHERE swarm_name = $1 AND thread_id = $2 AND active_at < $3
 """
 
 _LATEST: Final = """
@@ -172,7 +177,7 @@ def post_steps(post: DeskPost) -> list[Step]:
         for one in post.strangers
     ]
     steps += [
-        Step(_ADD_THREAD, (swarm, *row), f"the thread '{row.thread_id}' exists")
+        Step(_ADD_THREAD, (swarm, *row[:4]), f"the thread '{row.thread_id}' exists")
         for row in post.threads
     ]
     steps += [
@@ -198,11 +203,13 @@ def _letter_steps(swarm: str, row: LetterRow, payer: str) -> list[Step]:
         (swarm, letter_id, name, row.thread_id, owed_to) for name in dict.fromkeys(recipients)
     ]
     answer = (swarm, row.reply_to, sender, letter_id, row.created_at)
+    active = (swarm, row.thread_id, row.created_at)
     return [
         Step(_ADD_LETTER, values, f"the letter '{letter_id}' exists"),
         Step(_ADD_WORDS, each=[(swarm, letter_id, letter_line(swarm, row))]),
         Step(_ADD_RECEIPT, each=receipts),
         *((Step(_ANSWER, each=[answer]),) if row.reply_to else ()),
+        *((Step(_NOTE_ACTIVITY, each=[active]),) if row.thread_id else ()),
     ]
 
 
@@ -299,15 +306,16 @@ class DeskStatements(Dialect):
         return ThreadRow(*rows[0][:4]), members
 
     async def list_threads(
-        self, swarm: str, name: str, *, after: str = "", limit: int = 100
+        self, swarm: str, name: str, *, after: tuple[str, str] | None = None, limit: int = 100
     ) -> list[ThreadRow]:
-        text = """
-            SELECT t.thread_id, title, creator, created_at
+        behind = "" if after is None else "AND (active_at, m.thread_id) < ($4, $5)"
+        text = f"""
+            SELECT t.thread_id, title, creator, created_at, active_at
             FROM desk_members AS m JOIN desk_threads AS t
                 ON t.swarm_name = m.swarm_name AND t.thread_id = m.thread_id
-            WHERE m.swarm_name = $1 AND m.name = $2 AND m.thread_id > $3
-            ORDER BY m.thread_id LIMIT $4"""
-        rows = await self._fetch(_tuples, text, swarm, name, after, limit)
+            WHERE m.swarm_name = $1 AND m.name = $2 {behind}
+            ORDER BY active_at DESC, m.thread_id DESC LIMIT $3"""
+        rows = await self._fetch(_tuples, text, swarm, name, limit, *(after or ()))
         return [ThreadRow(*row) for row in rows]
 
     async def letters(

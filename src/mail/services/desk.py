@@ -73,6 +73,7 @@ __all__ = [
     "SentLetter",
     "ThreadView",
     "check_claim",
+    "thread_place",
 ]
 
 MAX_MEMBERS: Final = 256
@@ -94,6 +95,7 @@ _BYTES_BEFORE: Final = 128 * 1024
 _LOOKS: Final = 5
 """How often a search that has found nothing yet goes on."""
 _REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,255}")
+_THREAD_PLACE: Final = re.compile(r"([0-9T:.+-]{25,32})~([\x21-\x7e]{1,256})")
 _NO_LINE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _TASK_GONE: Final = (
     "the task of that message was deleted; send a message without reply_to to begin another"
@@ -317,6 +319,11 @@ def check_claim(name: str, claimed: str | None, own: str) -> None:
         raise Forbidden(f"{name} must be your own id, '{own}'")
 
 
+def thread_place(row: ThreadRow) -> str:
+    """Return where a thread is in a list; see `MailDesk.list_threads`."""
+    return f"{row.active_at}~{row.thread_id}"
+
+
 async def _take(_name: str, _size: int) -> None:
     """Admit everything."""
 
@@ -464,7 +471,7 @@ class MailDesk:
     ) -> LetterRow:
         """Store a post with a letter for agents, all in one commit; return the stored letter."""
         await self._admit(letter.sender, post)
-        thread = await self._before(letter)
+        thread = [*post.letters[:-1], *await self._before(letter)]
         try:
             await self.agents.deliver(letter, post, agents, thread=thread, **how)
         except UnknownTask:
@@ -796,7 +803,7 @@ class MailDesk:
         now, others = self.clock.now(), members[1:]
         thread = ThreadRow(self.clock.new_id(), title, creator, now)
         letters = []
-        if self._people(others):
+        if others:
             told = f"{creator} created the thread '{title}' ({thread.thread_id}) and added you."
             letters.append(self._notice(told, others, thread.thread_id))
         if initial_message is not None:
@@ -836,7 +843,7 @@ class MailDesk:
                 swarm=self.swarm,
                 strangers=((thread_id, name),),
                 joined=(MemberRow(thread_id, name, self.clock.now(), name),),
-                letters=(self._notice(told, (*view.members, name), thread_id),),
+                letters=(self._notice(told, self._people((*view.members, name)), thread_id),),
             )
             await self._commit(name, post)
             return ThreadView(view.thread, [*view.members, name]), "joined"
@@ -859,7 +866,7 @@ class MailDesk:
             title = view.thread.title
             welcome = f"{inviter} added you to the thread '{title}' ({thread_id})."
             letters = [self._notice(welcome, (name,), thread_id)]
-            others = tuple(member for member in view.members if member != inviter)
+            others = self._people(member for member in view.members if member != inviter)
             told = f"{inviter} added {name} to the thread '{title}'."
             letters.append(self._notice(told, others, thread_id))
             post = DeskPost(
@@ -894,7 +901,7 @@ class MailDesk:
             left = [member for member in view.members if member != name]
             done = "left" if remover == name else "was removed by the creator from"
             told = f"{name} {done} the thread '{view.thread.title}'."
-            others = tuple(member for member in left if member != remover)
+            others = self._people(member for member in left if member != remover)
             post = DeskPost(
                 swarm=self.swarm,
                 members=((thread_id, remover), (thread_id, name)),
@@ -915,10 +922,15 @@ class MailDesk:
         return await self._thread_of(name, thread_id)
 
     async def list_threads(self, name: str, after: str, limit: int) -> list[ThreadRow]:
-        """Return a page of the threads that a mailbox is in, by id, behind the one ``after``."""
-        if len(after) > MAX_ID:
-            raise _wrong("after", "must be the id of a thread")
-        return await self.store.list_threads(self.swarm, name, after=after, limit=limit)
+        """Return a page of the threads that a mailbox is in, from the newest activity on.
+
+        ``after`` is the `thread_place` of the one before the first, or no text.
+        """
+        found = _THREAD_PLACE.fullmatch(after.replace(" ", "+"))  # a bare plus in a URL is a space
+        if after and found is None:
+            raise _wrong("after", "must be the next_after of a page")
+        place = (found[1], found[2]) if found else None
+        return await self.store.list_threads(self.swarm, name, after=place, limit=limit)
 
     # --- what they share ----------------------------------------------------------------------
 
@@ -964,7 +976,7 @@ class MailDesk:
             self.agents.tell(theirs, name, state, note)
 
     def _people(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the names of those who are no agents: agents get no notices."""
+        """Return the names of those who are no agents: these are told only that they were added."""
         return tuple(name for name in names if name not in self.agents.names)
 
     @asynccontextmanager
@@ -978,7 +990,7 @@ class MailDesk:
         return LetterRow(
             letter_id=self.clock.new_id(),
             sender="",
-            recipients=self._people(recipients),
+            recipients=tuple(recipients),
             kind="notice",
             body=text,
             created_at=self.clock.now(),
@@ -1086,7 +1098,7 @@ def _check_request_id(request_id: str) -> None:
 def _moment(text: str) -> str:
     """Return a time as the store writes it, so that they can be compared."""
     try:
-        found = datetime.fromisoformat(text)
+        found = datetime.fromisoformat(text.upper())
         if found.tzinfo is None:
             raise _wrong("since", "must have a time zone, as in 2026-03-30T12:00:00Z")
         return found.astimezone(UTC).isoformat(timespec="microseconds")

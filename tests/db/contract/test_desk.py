@@ -225,10 +225,38 @@ class TestThreads:
         async def page(name: str, **bounds: Any) -> list[str]:
             return [row.thread_id for row in await store.list_threads(SWARM, name, **bounds)]
 
-        assert await page("bob") == ["B", "a", "b", "d"]
-        assert await page("bob", limit=2) == ["B", "a"]
-        assert await page("bob", limit=2, after="a") == ["b", "d"]
+        assert await page("bob") == ["d", "b", "a", "B"]
+        assert await page("bob", limit=2) == ["d", "b"]
+        assert await page("bob", limit=2, after=(at(0), "b")) == ["a", "B"]
         assert await page("dan") == []
+
+    async def test_threads_with_the_newest_letters_come_first(self, store: Store) -> None:
+        for thread_id in ("a", "b", "c"):
+            await discuss(store, thread_id)
+
+        async def page(name: str = "bob", **bounds: Any) -> list[tuple[str, str]]:
+            rows = await store.list_threads(SWARM, name, **bounds)
+            return [(row.active_at, row.thread_id) for row in rows]
+
+        async def write(letter_id: str, thread_id: str, second: int) -> None:
+            row = letter(letter_id, thread_id=thread_id, created_at=at(second))
+            await store.post_letters(post(row))
+
+        await write("l1", "b", 5)
+        await write("l2", "a", 7)
+        await write("l3", "b", 6)
+        await write("l4", "b", 2)  # the clock went back
+        assert await page() == [(at(7), "a"), (at(6), "b"), (at(0), "c")]
+        first = await page(limit=1)
+        await write("l5", "c", 9)  # between two pages: it is at the front now
+        assert await page(after=first[-1]) == [(at(6), "b")]
+        assert await page(limit=1) == [(at(9), "c")]
+        await store.drop_letters(SWARM, at(59), 100)
+        assert await page("ann", limit=2) == [(at(9), "c"), (at(7), "a")]
+        await leave(store, "bob", "c")
+        await write("l6", "c", 10)
+        await join(store, "bob", "c")  # it counts from the joining on
+        assert await page(limit=2) == [(at(7), "a"), (at(6), "b")]
 
 
 class TestMailboxes:

@@ -320,7 +320,7 @@ def _configure_search(parser: argparse.ArgumentParser) -> None:
 
 
 def _configure_threads(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-a", "--after", metavar="ID", help="only threads after this one")
+    parser.add_argument("-a", "--after", metavar="PLACE", help="what the page before says")
     _add_limit(parser, _MOST)
     add_json(parser)
 

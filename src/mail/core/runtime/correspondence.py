@@ -89,8 +89,9 @@ def in_thread(
 ) -> tuple[str, dict[str, Any]]:
     """Return how an agent reads a post, and what is noted of it: with what it has missed.
 
-    That is what others wrote in the thread since the agent got the last post in the same task, as
-    far as there is room: a JSON object a line, so that no text can pass for another's.
+    That is what others, or the desk to the agent, wrote in the thread since it got the last post in
+    the same task, as far as there is room: a JSON object a line, so that no text can pass for
+    another's.
 
     Args:
         letter: The post.
@@ -103,9 +104,10 @@ def in_thread(
         here = (each.task_owner, each.task_id) == task
         if here and each.sender == letter.sender and agent in each.recipients:
             break
-        if not each.sender or (here and each.sender == agent):
+        to_others = not each.sender and agent not in each.recipients
+        if to_others or (here and each.sender == agent):
             continue  # a notice, or its own
-        told = {"from": each.sender, "at": each.created_at, "text": each.body}
+        told = {"from": each.sender or None, "at": each.created_at, "text": each.body}
         line = to_json(told).decode().translate(_LINE_ENDS)
         room -= len(line.encode())
         if room < 0 or len(lines) == _EARLIER_LETTERS:

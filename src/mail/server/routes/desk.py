@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from mail.core.schema import MAX_ID
-from mail.db.desk import LetterRow, ReceiptRow, ThreadRow
+from mail.db.desk import PARTICIPANT_ROLE, LetterRow, ReceiptRow, ThreadRow
 from mail.net.types import (
     DeleteThreadMemberResponse,
     DeskCorrespondent,
@@ -48,6 +48,7 @@ from mail.services.desk import (
     FetchedLetter,
     ThreadView,
     check_claim,
+    thread_place,
 )
 
 __all__ = ["MessageToSend", "ThreadIn", "router"]
@@ -461,15 +462,16 @@ async def acknowledge_message(
 
 @router.get("/participants", response_model=GetParticipantsResponse)
 async def get_participants(state: State, caller: DeskReader) -> Response:
-    """List who has a mailbox in the swarm, the caller too."""
-    declared = {each["name"] for each in state.template.participants}
+    """List whom the caller can write to; for administrators, whom every participant can."""
+    agents = state.desk.agents.names
+    reached = state.desk.reached_by(caller.id if caller.role == PARTICIPANT_ROLE else "")
     listed: list[DeskCorrespondent] = [
         {
             "name": name,
             "description": description,
-            "kind": "participant" if name in declared else "agent",
+            "kind": "agent" if name in agents else "participant",
         }
-        for name, description in sorted(state.desk.mailboxes.items())
+        for name, description in sorted(reached.items())
     ]
     answer: GetParticipantsResponse = {"participants": listed}
     return JSONResponse(answer)
@@ -507,9 +509,9 @@ async def get_threads(
         int, Query(ge=1, le=_MAX_LISTED, description="The most threads of the page.")
     ] = 100,
 ) -> Response:
-    """List the threads that the caller is in."""
+    """List the threads that the caller is in, those with the newest messages first."""
     rows = await state.desk.list_threads(caller.id, after or "", limit + 1)
-    shown, last = page_of(rows, limit, lambda row: row.thread_id)
+    shown, last = page_of(rows, limit, thread_place)
     answer: GetThreadsResponse = {"threads": [*map(_summary, shown)], "next_after": last}
     return JSONResponse(answer)
 
