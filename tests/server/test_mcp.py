@@ -36,7 +36,7 @@ async def server(app: FastAPI) -> AsyncIterator[Server]:
 
 
 @asynccontextmanager
-async def client(server: Server, who: str = "alice", era: str = "auto", query: str = ""):
+async def client(server: Server, who: str = "alice", era: str = "auto", query: str = "?tools=all"):
     async with httpx2.AsyncClient(headers=bearer(who), timeout=10) as http:
         transport = streamable_http_client(f"{server.url}/mcp{query}", http_client=http)
         async with Client(transport, mode=era) as client:
@@ -196,6 +196,13 @@ async def test_whoever_does_not_belong_is_refused(
         assert answer.status_code == status and answer.json()["detail"]
 
 
+TEN = {
+    *("send_message", "get_messages", "create_thread", "join_thread", "broadcast_message"),
+    *("check_new_messages", "transfer_file", "get_thread_details", "add_participant_to_thread"),
+    "remove_participant_from_thread",
+}
+
+
 # --- participants -------------------------------------------------------------------------------
 
 
@@ -211,9 +218,9 @@ async def desk(store: MemoryStore, script: Script) -> AsyncIterator[Server]:
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_participants_are_offered_what_they_may_use(desk: Server, era: str) -> None:
-    async with client(desk, "editor", era) as editor, client(desk, era=era) as alice:
+    async with client(desk, "editor", era, "") as editor, client(desk, "alice", era, "") as alice:
         offered = {tool.name for tool in (await editor.list_tools()).tools}
-        assert offered == set(tools_of(["threads"]))
+        assert offered == set(tools_of(["desk"])) == TEN
         assert {tool.name for tool in (await alice.list_tools()).tools} == set(tools_of(["tasks"]))
     async with client(desk, "editor", era, "?tools=basic") as editor:
         assert len((await editor.list_tools()).tools) == 5
@@ -307,6 +314,29 @@ async def test_what_the_desk_refuses_is_told(
 ) -> None:
     async with client(desk, "editor") as editor:
         assert said in await refused(editor, name, **arguments)
+
+
+async def test_arguments_are_taken_as_the_documented_schemas_have_them(desk: Server) -> None:
+    async with client(desk, "editor", query="") as editor:
+        schemas = {tool.name: tool.input_schema for tool in (await editor.list_tools()).tools}
+        asked = schemas["get_messages"]["properties"]
+        assert (asked["limit"]["type"], asked["limit"]["default"]) == ("number", 10)
+        assert (asked["since"]["type"], asked["since"]["format"]) == ("string", "date-time")
+        sent = {"recipient_id": "reviewer", "thread_id": None, "urgent": None, "content": "x"}
+        for _ in range(12):
+            assert (await use(editor, "send_message", **sent))["status"] == "sent"
+        new = {"title": "x", "participants": ["reviewer"], "initial_message": None}
+        assert "message_id" not in await use(editor, "create_thread", **new)
+        assert "content" in await refused(editor, "send_message", recipient_id="x", content=None)
+    async with client(desk, "reviewer", query="") as reviewer:
+        options = {"thread_id": None, "since": None, "mark_read": None, "agent_id": "reviewer"}
+
+        async def got(limit: Any) -> int:
+            return len((await use(reviewer, "get_messages", **options, limit=limit))["messages"])
+
+        assert [await got(each) for each in (10.0, 2.9, None, 1000, 1e30)] == [10, 2, 10, 13, 13]
+        for wrong in (0, 0.5, -1, "10", True):
+            assert "limit" in await refused(reviewer, "get_messages", limit=wrong)
 
 
 async def test_a_participant_is_told_its_own_id_and_need_not_say_it(desk: Server) -> None:

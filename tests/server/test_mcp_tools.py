@@ -23,6 +23,7 @@ from mail.server.app import create_app
 from tests.server.kit import TOKENS, Script, Server, Template, bearer, config, running_server
 
 PAGE: Final = Path(__file__).parents[2] / "docs/mail-desk.md"
+ENTRYPOINT: Final = "An agent of the swarm: its entrypoint, which takes any request."
 Arguments = dict[str, Any]
 TASK, THREAD, MESSAGE, CALL = "<task>", "<thread>", "<message>", "<call>"
 GOOD: dict[str, Arguments] = {
@@ -81,7 +82,7 @@ BAD: dict[str, list[tuple[Arguments, str]]] = {
     ],
     "create_thread": [({"title": " ", "participants": []}, "title")],
     "join_thread": [({"thread_id": "none"}, "no such thread")],
-    "list_threads": [({"after": 7}, "after")],
+    "list_threads": [({"after": 7}, "after"), ({"after": "x"}, "next_after")],
     "get_thread_details": [({"thread_id": "none"}, "no such thread")],
     "add_participant_to_thread": [
         ({"thread_id": THREAD, "agent_id_to_add": "nobody"}, "'nobody'"),
@@ -108,7 +109,7 @@ BAD: dict[str, list[tuple[Arguments, str]]] = {
         ({"message": "fail"}, "out of tokens"),
     ],
     "get_task": [({"task_id": "none"}, "not found")],
-    "list_tasks": [({"limit": 101}, "limit"), ({"cursor": "x"}, "cursor")],
+    "list_tasks": [({"limit": 0}, "limit"), ({"cursor": "x"}, "cursor")],
     "answer_breakpoint": [({"task_id": TASK, "call_id": "none", "result": "x"}, "none")],
     "list_approvals": [({"status": "none"}, "status"), ({"cursor": "x"}, "cursor")],
     "answer_approval": [
@@ -140,19 +141,19 @@ async def server(store: MemoryStore, script: Script) -> AsyncIterator[Server]:
 
 
 @asynccontextmanager
-async def over_http(server: Server, who: str) -> AsyncIterator[Client]:
+async def over_http(server: Server, who: str, tools: str = "threads") -> AsyncIterator[Client]:
     async with httpx2.AsyncClient(headers=bearer(who), timeout=10) as http:
-        transport = streamable_http_client(f"{server.url}/mcp", http_client=http)
+        transport = streamable_http_client(f"{server.url}/mcp?tools={tools}", http_client=http)
         async with Client(transport) as client:
             yield client
 
 
 @asynccontextmanager
-async def over_stdio(server: Server, who: str) -> AsyncIterator[Client]:
+async def over_stdio(server: Server, who: str, tools: str = "threads") -> AsyncIterator[Client]:
     environ = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     command = StdioServerParameters(
         command=sys.executable,
-        args=["-m", "mail.cli", "mcp", server.url],
+        args=["-m", "mail.cli", "mcp", server.url, "--tools", tools],
         env=environ | {"MAIL_API_KEY": TOKENS[who]},
     )
     async with Client(stdio_client(command)) as client:
@@ -178,6 +179,7 @@ async def test_tools_of_participants(server: Server, transport: str) -> None:
     assert results["list_participants"]["participants"] == [
         {"name": "editor", "description": "Editor", "kind": "participant"},
         {"name": "reviewer", "description": "Reviewer", "kind": "participant"},
+        {"name": "supervisor", "description": ENTRYPOINT, "kind": "agent"},
     ]
     assert results["send_message"]["message"]["subject"] == "s"
     assert results["broadcast_message"]["message"]["subject"] == "s"
@@ -187,8 +189,17 @@ async def test_tools_of_participants(server: Server, transport: str) -> None:
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_participants_are_offered_the_ten_documented_tools(
+    server: Server, transport: str
+) -> None:
+    async with TRANSPORTS[transport](server, "editor", "") as editor:
+        offered = [tool.name for tool in (await editor.list_tools()).tools]
+    assert offered == list(tools_of(["desk"])) and len(offered) == 10
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_tools_of_users(server: Server, transport: str, script: Script) -> None:
-    async with TRANSPORTS[transport](server, "alice") as alice:
+    async with TRANSPORTS[transport](server, "alice", "tasks") as alice:
         done = await said(alice, "submit_task", {"message": "hello"})
         paused = await said(alice, "submit_task", {"message": "waste time"})
         other = await said(alice, "submit_task", {"message": "waste more"})

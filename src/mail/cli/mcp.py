@@ -26,7 +26,7 @@ __all__ = ["configure", "run"]
 
 _CONFIG: Final = "config"
 _PARTICIPANT: Final = "agent"
-_PROFILES: Final = ("basic", "threads", "teams", "tasks", "all")  # `mail.mcp.tools` is large
+_PROFILES: Final = ("desk", "basic", "threads", "teams", "tasks", "all")  # it is a large module
 _SECONDS: Final = 30.0
 _LINES: Final = """\
 # Claude Code
@@ -60,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--tools",
         default="",
         metavar="PROFILES",
-        help=f"the tools to offer: {', '.join(_PROFILES)} (default: those that your token may use)",
+        help=f"the tools to offer: {', '.join(_PROFILES)} (default: desk for participants)",
     )
     parser.add_argument(
         "--root",

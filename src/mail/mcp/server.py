@@ -252,7 +252,7 @@ async def _mail_of(api: Api) -> list[types.Resource]:
 
 
 async def _tasks_of(api: Api) -> list[types.Resource]:
-    page = await api.ask("GET", "/tasks", params={"limit": _LISTED})
+    page = await api.ask("GET", "/tasks", params={"limit": _LISTED, "events": "false"})
     return [
         types.Resource(name=task["title"] or task_id, uri=task_uri(task_id), mime_type="text/plain")
         for task_id, task in page["tasks"].items()

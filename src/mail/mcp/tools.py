@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Literal
 from urllib.parse import quote
 
 import httpx
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json, to_json
 
 from mail.core.schema import problems_of
@@ -42,9 +42,8 @@ __all__ = [
 Progress = Callable[[int, str], Awaitable[None]]
 """Tells a waiting client how many events there are by now, and what the newest says."""
 
-PROFILES: Final = ("basic", "threads", "teams", "tasks", "all")
-"""Sets of tools, of which a client loads what it needs; ``threads`` and ``teams`` have those of
-``basic``, too."""
+PROFILES: Final = ("desk", "basic", "threads", "teams", "tasks", "all")
+"""Sets of tools, of which a client loads what it needs."""
 
 _RUNNING: Final = "running"
 _LONGEST_WAIT: Final = 300.0
@@ -147,6 +146,12 @@ class Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+_Limit = Annotated[
+    float,
+    Field(ge=1, description="At most so many; 100 are the most."),
+    AfterValidator(lambda count: int(min(count, 100))),
+]
+_A_TIME: Final = {"format": "date-time"}
 _TaskId = Annotated[str, Field(min_length=1, max_length=256, description="The task's id.")]
 _Wait = Annotated[
     float,
@@ -190,7 +195,7 @@ class GetTask(Arguments):
 class ListTasks(Arguments):
     """List your tasks, newest first."""
 
-    limit: Annotated[int, Field(ge=1, le=100)] = 10
+    limit: _Limit = 10
     cursor: Annotated[str, Field(description="The next_cursor of the page before.")] = ""
 
 
@@ -283,8 +288,8 @@ class GetMessages(Arguments):
 
     agent_id: _OwnId = ""
     thread_id: Annotated[str, Field(description="Only this thread, with your own posts.")] = ""
-    limit: Annotated[int, Field(ge=1, le=100, description="At most so many.")] = 10
-    since: Annotated[str, Field(description="Only later ones: RFC 3339 with a time zone.")] = ""
+    limit: _Limit = 10
+    since: Annotated[str, Field(description="Only later ones.", json_schema_extra=_A_TIME)] = ""
     before: Annotated[
         int | None, Field(ge=0, description="Only older ones: the next_before of the page before.")
     ] = None
@@ -302,7 +307,7 @@ class SearchMessages(Arguments):
     ]
     agent_id: _OwnId = ""
     thread_id: Annotated[str, Field(description="Only this thread.")] = ""
-    limit: Annotated[int, Field(ge=1, le=100)] = 10
+    limit: _Limit = 10
     before: Annotated[
         int | None, Field(ge=0, description="The next_before of the page before.")
     ] = None
@@ -361,7 +366,7 @@ class WaitForMail(Arguments):
 
 
 class ListThreads(Arguments):
-    """List the threads that you are in."""
+    """List the threads that you are in, those with the newest messages first."""
 
     after: Annotated[str, Field(description="The next_after of the page before.")] = ""
 
@@ -475,7 +480,7 @@ class ListOverdue(Arguments):
 
 
 class ListParticipants(Arguments):
-    """List whom you can write to, with what they are for."""
+    """List the participants and agents that you can write to, with what they are for."""
 
 
 async def _submit(api: Api, given: SubmitTask, progress: Progress | None) -> dict[str, Any]:
@@ -545,8 +550,8 @@ async def _get(api: Api, given: GetTask, progress: Progress | None) -> dict[str,
 
 
 async def _list(api: Api, given: ListTasks, progress: Progress | None) -> dict[str, Any]:
-    params = {"limit": str(given.limit)} | ({"cursor": given.cursor} if given.cursor else {})
-    page = await api.ask("GET", "/tasks", params=params)
+    params = {"limit": str(given.limit), "events": "false"}
+    page = await api.ask("GET", "/tasks", params=params | _without(given, "limit"))
     shown = ("task_id", "status", "title", "start_time")
     tasks = [{name: task.get(name) for name in shown} for task in page["tasks"].values()]
     return {"tasks": tasks, "next_cursor": page["next_cursor"]}
@@ -984,14 +989,14 @@ def id_in_path(name: str, what: str) -> str:
 
 @dataclass(frozen=True)
 class McpTool:
-    """A tool: its name, the profile that it belongs to, its arguments, and what it does.
+    """A tool: its name, the profiles that it belongs to, its arguments, and what it does.
 
     What it does for a client is in the docstring of its arguments. ``reads`` tells that it changes
     nothing.
     """
 
     name: str
-    profile: str
+    profiles: str
     arguments: type[Arguments]
     run: Callable[[Api, Any, Progress | None], Awaitable[dict[str, Any]]]
     reads: bool = False
@@ -1038,6 +1043,7 @@ class McpTool:
         Raises:
             ToolError: the arguments are wrong, or the server refuses; the text says why.
         """
+        given = {name: value for name, value in given.items() if value is not None}
         fields = self.arguments.model_fields
         known = [field.alias or name for name, field in fields.items()]
         unknown = next((name for name in given if name not in known), None)
@@ -1045,7 +1051,7 @@ class McpTool:
             name = unknown[:_LONGEST_NAME]
             raise ToolError(hinted(f"there is no argument '{name}'", name, known))
         try:
-            arguments = self.arguments.model_validate(dict(given))
+            arguments = self.arguments.model_validate(given)
         except ValidationError as error:
             told = (f"{one['field']}: {one['problem']}" for one in problems_of(error))
             raise ToolError("; ".join(islice(told, _MOST_PROBLEMS))) from None
@@ -1053,28 +1059,30 @@ class McpTool:
 
 
 _TOOLS: Final = (
-    McpTool("send_message", "basic", SendMessage, _send),
-    McpTool("get_messages", "basic", GetMessages, _read),
-    McpTool("check_new_messages", "basic", CheckNewMessages, _count, reads=True),
-    McpTool("wait_for_mail", "basic", WaitForMail, _wait, reads=True),
+    McpTool("send_message", "desk basic threads teams", SendMessage, _send),
+    McpTool("get_messages", "desk basic threads teams", GetMessages, _read),
+    McpTool("check_new_messages", "desk basic threads teams", CheckNewMessages, _count, reads=True),
+    McpTool("wait_for_mail", "basic threads teams", WaitForMail, _wait, reads=True),
     McpTool("search_messages", "threads", SearchMessages, _search, reads=True),
     McpTool("get_message", "threads", GetMessage, _message_of),
-    McpTool("broadcast_message", "threads", BroadcastMessage, _send),
-    McpTool("create_thread", "threads", CreateThread, _create),
-    McpTool("join_thread", "threads", JoinThread, _join),
+    McpTool("broadcast_message", "desk threads", BroadcastMessage, _send),
+    McpTool("create_thread", "desk threads", CreateThread, _create),
+    McpTool("join_thread", "desk threads", JoinThread, _join),
     McpTool("list_threads", "threads", ListThreads, _threads, reads=True),
-    McpTool("get_thread_details", "threads", GetThreadDetails, _details, reads=True),
-    McpTool("add_participant_to_thread", "threads", AddParticipant, _add),
-    McpTool("remove_participant_from_thread", "threads", RemoveParticipant, _remove),
+    McpTool("get_thread_details", "desk threads", GetThreadDetails, _details, reads=True),
+    McpTool("add_participant_to_thread", "desk threads", AddParticipant, _add),
+    McpTool("remove_participant_from_thread", "desk threads", RemoveParticipant, _remove),
     McpTool("acknowledge_message", "threads", AcknowledgeMessage, _acknowledge),
     McpTool("get_receipts", "threads", GetReceipts, _receipts, reads=True),
-    McpTool("transfer_file", "threads", TransferFile, _transfer),
+    McpTool("transfer_file", "desk threads", TransferFile, _transfer),
     McpTool("get_file", "threads", GetFile, _get_file),
     McpTool("list_teams", "teams", ListTeams, _teams, reads=True),
     McpTool("teammate_message", "teams", TeammateMessage, _to_teammate),
     McpTool("teammate_broadcast", "teams", TeammateBroadcast, _to_all),
     McpTool("list_overdue", "threads", ListOverdue, _overdue, reads=True),
-    McpTool("list_participants", "basic", ListParticipants, _participants, reads=True),
+    McpTool(
+        "list_participants", "basic threads teams", ListParticipants, _participants, reads=True
+    ),
     McpTool("submit_task", "tasks", SubmitTask, _submit),
     McpTool("get_task", "tasks", GetTask, _get, reads=True),
     McpTool("list_tasks", "tasks", ListTasks, _list, reads=True),
@@ -1088,7 +1096,7 @@ _TOOLS: Final = (
 
 def profile_of(role: str) -> str:
     """Return the profile for callers who name none: what their role may use."""
-    return "threads" if role == "agent" else "tasks"
+    return "desk" if role == "agent" else "tasks"
 
 
 def tools_of(profiles: Sequence[str]) -> dict[str, McpTool]:
@@ -1100,6 +1108,7 @@ def tools_of(profiles: Sequence[str]) -> dict[str, McpTool]:
     for name in profiles:
         if name not in PROFILES:
             raise ToolError(f"unknown profile {name!r}; there are {', '.join(PROFILES)}")
-    wanted = {*profiles, *(() if {"threads", "teams"}.isdisjoint(profiles) else ("basic",))}
-    everything = not profiles or "all" in profiles
-    return {tool.name: tool for tool in _TOOLS if everything or tool.profile in wanted}
+    wanted = set(profiles or ("all",))
+    return {
+        tool.name: tool for tool in _TOOLS if not wanted.isdisjoint(("all", *tool.profiles.split()))
+    }
