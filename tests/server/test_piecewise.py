@@ -52,8 +52,7 @@ async def test_every_task_is_in_a_long_list(client: httpx.AsyncClient, store: Me
         await seed(store, name, 10)
     whole = (await get(client, "/tasks")).json()
     assert list(whole) == names[::-1]
-    assert whole["t-7"]["event_count"] == 1
-    assert whole["t-7"]["events"] == []
+    assert whole["t-7"]["event_count"] == 1 == len(whole["t-7"]["events"])
     page = (await get(client, "/tasks", limit=250)).json()
     assert list(page["tasks"]) == names[:99:-1]
     few = (await get(client, "/tasks", limit=120)).json()
@@ -61,6 +60,42 @@ async def test_every_task_is_in_a_long_list(client: httpx.AsyncClient, store: Me
     rest = (await get(client, "/tasks", limit=250, cursor=page["next_cursor"])).json()
     assert list(rest["tasks"]) == names[99::-1]
     assert rest["next_cursor"] is None
+
+
+@pytest.mark.parametrize("path", ["/tasks", "/tasks?limit=100"])
+async def test_a_list_has_the_events_of_the_newest_tasks_up_to_1_mib(
+    client: httpx.AsyncClient, store: MemoryStore, path: str
+) -> None:
+    sizes = (10, 300_000, 300_000, 10, 300_000, 1_500_000, 300_000, 10)
+    for number, size in enumerate(sizes):
+        await seed(store, f"t-{number}", size, 10)
+    await seed(store, "none")
+    answer = (await get(client, path)).json()
+    tasks = answer.get("tasks", answer)
+    whole = {name for name, task in tasks.items() if "events_omitted" not in task}
+    assert whole == {"none", "t-7", "t-6", "t-4", "t-3", "t-2", "t-0"}
+    for name, task in tasks.items():
+        kept = task["event_count"] if name in whole else 0
+        assert (len(task["events"]), task["next_after"]) == (kept, None if name in whole else 0)
+        assert task["event_count"] == (0 if name == "none" else 2)
+    assert sum(len(event["data"]) for task in tasks.values() for event in task["events"]) < 1.1e6
+
+
+async def test_few_large_tasks_are_tried_for_a_list(
+    client: httpx.AsyncClient, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        await seed(store, f"t-{number}", 600_000, 600_000)
+    read, events = [], store.events
+
+    async def counted(owner: Owner, task_id: str, *given: Any, **more: Any) -> Any:
+        read.append(task_id)
+        return await events(owner, task_id, *given, **more)
+
+    monkeypatch.setattr(store, "events", counted)
+    tasks = (await get(client, "/tasks")).json()
+    assert all(task["events_omitted"] for task in tasks.values())
+    assert read == ["t-19", "t-18", "t-17"]
 
 
 async def test_a_page_of_events_ends_at_its_number_and_at_its_bytes(

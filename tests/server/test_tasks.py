@@ -73,6 +73,21 @@ async def test_all_tasks_are_a_plain_object_and_pages_when_asked(client: httpx.A
     assert seen == ["t-4", "t-3", "t-2", "t-1", "t-0"]
 
 
+async def test_tasks_are_listed_with_their_events(client: httpx.AsyncClient) -> None:
+    for number in range(3):
+        await post(client, f"t-{number}")
+    listed = (await get(client, "/tasks")).json()
+    for task_id, record in listed.items():
+        assert record == (await get(client, f"/tasks/{task_id}")).json()
+        assert len(record["events"]) == record["event_count"] > 0
+    assert json.loads(listed["t-2"]["events"][-1]["data"])["response"].startswith("You said")
+    page = (await get(client, "/tasks?limit=2")).json()["tasks"]
+    assert page == {name: listed[name] for name in ("t-2", "t-1")}
+    for record in (await get(client, "/tasks?events=false")).json().values():
+        assert (record["events"], record["events_omitted"], record["next_after"]) == ([], True, 0)
+        assert record["event_count"] == listed[record["task_id"]]["event_count"]
+
+
 @pytest.mark.parametrize("query", ["limit=0", "limit=x", "limit=1001"])
 async def test_a_page_size_that_makes_no_sense_is_400(
     client: httpx.AsyncClient, query: str

@@ -20,7 +20,7 @@ from mail.net import types as types_of_server
 
 __all__ = ["misfits"]
 
-_KNOWN_SOMETIMES = frozenset({"arguments_left_out", "cost", "participant"})
+_KNOWN_SOMETIMES = frozenset({"arguments_left_out", "cost", "events_omitted", "participant"})
 """Keys that our own server sends only when it knows their value, or when they are true."""
 
 _OF_A_WAIT = frozenset({"status", "reply"})

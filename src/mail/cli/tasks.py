@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _list(arguments: argparse.Namespace) -> None:
     if arguments.url:
-        tasks = await ask_server(arguments, "get_tasks")
+        tasks = await ask_server(arguments, "get_tasks", events=False)
         records = [_checked(task) for task in tasks.values()]
         wanted = [task for task in records if arguments.state in (None, task.get("status"))]
         found = wanted[: arguments.limit]

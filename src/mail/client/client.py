@@ -290,9 +290,15 @@ class MAILClient(FilesClient):
 
         return post
 
-    async def get_tasks(self) -> dict[str, TaskRecord]:
-        """Return the caller's tasks by id, newest first, without their events (``GET /tasks``)."""
-        return cast("dict[str, TaskRecord]", await self._request_object("GET", "/tasks"))
+    async def get_tasks(self, *, events: bool = True) -> dict[str, TaskRecord]:
+        """Return the caller's tasks by id, newest first (``GET /tasks``).
+
+        Args:
+            events: Whether to get their events, about 1 MiB at most. A record without them has
+                ``events_omitted``.
+        """
+        path = "/tasks" if events else "/tasks?events=false"
+        return cast("dict[str, TaskRecord]", await self._request_object("GET", path))
 
     async def get_task(
         self,

@@ -127,13 +127,9 @@ UNADDRESSABLE: Final = re.compile(r"(?:^|/)\.\.?(?:/|$)|/(?:events|set-aside(?:/
 
 
 def _require_all(schema: dict[str, Any]) -> None:
-    """Mark every field as required: this server sends them all, servers of MAIL 1.3.6 do not."""
-    schema["required"] = list(schema["properties"])
-
-
-def _require_all_of_a_call(schema: dict[str, Any]) -> None:
-    _require_all(schema)
-    schema["required"].remove("arguments_left_out")
+    """Mark fields as required that this server always sends; servers of MAIL 1.3.6 do not."""
+    sometimes = ("arguments_left_out", "events_omitted")
+    schema["required"] = [name for name in schema["properties"] if name not in sometimes]
 
 
 _CLOSED: Final = ConfigDict(extra="forbid")
@@ -253,7 +249,7 @@ class GetStatusResponse(TypedDict):
     storage: Annotated[StorageUse, Field(description="What the caller stores.")]
 
 
-@with_config(ConfigDict(extra="forbid", json_schema_extra=_require_all_of_a_call))
+@with_config(_COMPLETE)
 class BreakpointCall(TypedDict):
     """A tool call that waits for its result from outside."""
 
@@ -407,7 +403,7 @@ class PostMessageAccepted(TypedDict):
 
 @with_config(_COMPLETE)
 class TaskRecord(TypedDict):
-    """A task and a page of its events; in lists, and after a cancellation, without events."""
+    """A task and a page of its events; in lists all of them or none, after a cancellation none."""
 
     task_id: Annotated[TaskId, Field(description="The task.")]
     task_owner: Annotated[str, Field(description="The owner, as `role:id@swarm`.")]
@@ -418,9 +414,12 @@ class TaskRecord(TypedDict):
     events: Annotated[
         list[LoggedEvent],
         Field(
-            description="A page of the event log, oldest first; empty in lists and after a "
-            "cancellation."
+            description="A page of the event log, oldest first; in lists all of it or nothing; "
+            "empty after a cancellation."
         ),
+    ]
+    events_omitted: NotRequired[
+        Annotated[Literal[True], Field(description="In lists: that the events are left out.")]
     ]
     event_count: NotRequired[Annotated[Count, Field(description="The length of the event log.")]]
     next_after: NotRequired[
@@ -1380,10 +1379,10 @@ class GetUnreadResponse(TypedDict):
 
 @with_config(_CLOSED)
 class DeskCorrespondent(TypedDict):
-    """Somebody with a mailbox in the swarm."""
+    """Somebody to write to: a participant or an agent."""
 
     name: Annotated[str, Field(description="Its id.")]
-    description: Annotated[str, Field(description="What the swarm's file says about it.")]
+    description: Annotated[str, Field(description="What it is.")]
     kind: Annotated[
         Literal["agent", "participant"],
         Field(description="An `agent` of the swarm, or a `participant` beside them."),
@@ -1454,7 +1453,7 @@ class PostThreadsResponse(TypedDict):
 class GetThreadsResponse(TypedDict):
     """A page of the caller's threads."""
 
-    threads: Annotated[list[DeskThreadSummary], Field(description="By id.")]
+    threads: Annotated[list[DeskThreadSummary], Field(description="Newest activity first.")]
     next_after: Annotated[
         str | None, Field(description="The `after` of the next page; null on the last page.")
     ]

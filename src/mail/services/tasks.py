@@ -247,6 +247,24 @@ class TaskReader:
             calls.update(found)
         return await self._views(rows, calls)
 
+    async def events_within(
+        self, task: MAILTask, most: int, pages: EventPages
+    ) -> deque[TaskEvent] | None:
+        """Return all events of a task; None if they take more than ``most`` bytes, or the room.
+
+        They are held with the pages, of which those before are left.
+        """
+        pages.leave()
+        most = most if self.room.fits(most) else min(most, _SHORT_QUEUE_BYTES)
+        async with self.room.reading:
+            found = deque(await self.store.events(self.owner, task.task_id, max_bytes=most))
+        size = sum(event.size for event in found)
+        if size > most or len(found) < task.event_count:
+            return None
+        pages.hold(size)
+        task.event_count = len(found)
+        return found
+
     async def _calls(self, row: TaskRow) -> _Calls:
         if row.state not in _OPEN:
             return {}

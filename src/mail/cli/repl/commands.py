@@ -381,7 +381,7 @@ _MESSAGES: Final = (
 
 
 async def _tasks_get(session: Session, arguments: argparse.Namespace) -> int:
-    tasks = await session.client.get_tasks()
+    tasks = await session.client.get_tasks(events=session.wants_json(arguments))
     if session.shows_json(arguments, tasks):
         return DONE
     session.screen.say(f"found {len(tasks)} tasks:")

@@ -254,7 +254,7 @@ async def _learn_agents(session: Session) -> None:
 
 
 async def _known(session: Session) -> dict[str, Any]:
-    tasks: dict[str, Any] = dict(await session.client.get_tasks())
+    tasks: dict[str, Any] = dict(await session.client.get_tasks(events=False))
     if session.talk is not None:
         before = session.talk.tasks
         session.talk.tasks = {

@@ -56,6 +56,10 @@ __all__ = ["router"]
 MAX_PAGE: Final = 1000
 _DEFAULT_PAGE: Final = 100
 _ASIDE_PAGE: Final = 50
+_LISTED_BYTES: Final = 1024 * 1024
+"""What the events in a list of tasks may come to."""
+_TRIES: Final = 3
+"""Behind so many tasks whose events do not fit, those of older ones are not even looked at."""
 
 router = MAILRouter("tasks")
 _log = logging.getLogger("mail.server")
@@ -109,22 +113,24 @@ async def get_tasks(
             "one of the caller's tasks; anything else is 400."
         ),
     ] = None,
+    events: Annotated[bool, Query(description="Whether to include the tasks' events.")] = True,
 ) -> Response:
-    """List the caller's tasks, newest first, without their events and waiting messages.
+    """List the caller's tasks, newest first, with their events, but not their waiting messages.
 
-    An object from task id to task; with `limit` or `cursor` a page of it.
+    An object from task id to task; with `limit` or `cursor` a page of it. An answer has about 1 MiB
+    of events at most. A record whose events do not fit has none, and `events_omitted`.
     """
     tasks = state.tasks_of(caller)
-    room = tasks.room
+    room, most = tasks.room, _LISTED_BYTES if events else 0
     if limit is None and cursor is None:
-        whole = piecewise(json_object(_named(tasks.overviews())), turn=room.turn)
+        whole = piecewise(json_object(_named(tasks, tasks.overviews(), most)), turn=room.turn)
         return await once_there_is_room(request, room, whole)
     if cursor is not None and await _is_unknown(state, owner_of(state, caller), cursor):
         raise ProtocolError(
             "cursor is not the id of one of your tasks; use the 'next_cursor' of a page"
         )
     size = limit or _DEFAULT_PAGE
-    page = piecewise(_paged(tasks.overviews(size + 1, cursor), size), turn=room.turn)
+    page = piecewise(_paged(tasks, size, cursor, most), turn=room.turn)
     return await once_there_is_room(request, room, page)
 
 
@@ -395,19 +401,31 @@ def _summary(task: MAILTask) -> dict[str, Any]:
 
 
 async def _named(
-    tasks: AsyncGenerator[list[MAILTask], None],
+    reader: TaskReader, tasks: AsyncGenerator[list[MAILTask], None], most: int
 ) -> AsyncGenerator[tuple[str, Any], None]:
-    async with aclosing(tasks):
-        async for some in tasks:
-            for task in some:
-                yield task.task_id, _summary(task)
+    """Yield tasks with their events, as far as so many bytes go; the newest come first."""
+    pages, tries = EventPages(reader.room), _TRIES if most else 0
+    try:
+        async with aclosing(tasks):
+            async for some in tasks:
+                for task in some:
+                    events = await reader.events_within(task, most, pages) if tries > 0 else None
+                    record = _summary(task)
+                    if events is not None:
+                        most -= sum(event.size for event in events)
+                        record |= {"events": Listed(_sent(events)), "next_after": None}
+                    elif task.event_count:
+                        record["events_omitted"], tries = True, tries - 1
+                    yield task.task_id, record
+    finally:
+        pages.leave()
 
 
 async def _paged(
-    tasks: AsyncGenerator[list[MAILTask], None], size: int
+    reader: TaskReader, size: int, cursor: str | None, most: int
 ) -> AsyncGenerator[str, None]:
-    """Yield a page of ``size`` tasks, of which ``tasks`` has one more if there is one."""
-    found: list[str] = []
+    """Yield a page of ``size`` tasks, with at most so many bytes of events."""
+    tasks, found = reader.overviews(size + 1, cursor), list[str]()
 
     async def of_page() -> AsyncGenerator[list[MAILTask], None]:
         async for some in tasks:
@@ -415,10 +433,10 @@ async def _paged(
             found.extend(task.task_id for task in some)
             yield some[:room]
 
-    async def cursor() -> AsyncGenerator[str, None]:
+    async def following() -> AsyncGenerator[str, None]:
         yield json_line(found[size - 1] if len(found) > size else None)
 
-    page = {"tasks": json_object(_named(of_page())), "next_cursor": cursor()}
+    page = {"tasks": json_object(_named(reader, of_page(), most)), "next_cursor": following()}
     async with aclosing(tasks):
         async for piece in json_object(page):
             yield piece

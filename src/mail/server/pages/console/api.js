@@ -57,7 +57,7 @@ export function createApi(token, onExpired = () => {}) {
     root: () => get(""),
     status: () => get("status"),
     graph: () => get("swarm/graph"),
-    tasks: (cursor, limit) => get("tasks", { limit, cursor }),
+    tasks: (cursor, limit) => get("tasks", { limit, cursor, events: false }),
     /** The tasks of all callers, for administrators; the server searches. */
     allTasks: (query) => get("admin/tasks", query),
     /** One record with at most `limit` events after number `after`; by query, for odd ids. */
