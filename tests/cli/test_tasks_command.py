@@ -95,7 +95,7 @@ async def check_a_running_task(server: str, capsys: pytest.CaptureFixture[str]) 
         ["slow", "user:bob@test-swarm", "running"],
     ]
     assert await mail("tasks", "cancel", "slow") == 2
-    assert "only the server that runs a task can cancel it" in capsys.readouterr().err
+    assert "only the server that runs a task can do that" in capsys.readouterr().err
     assert await mail("tasks", "cancel", "slow", "--url", server, "-ak", TOKENS["alice"]) == 1
     assert "status code 404: task 'slow' not found" in capsys.readouterr().err
     assert await mail("tasks", "list", "--url", server, "-ak", TOKENS["bob"], "--json") == 0

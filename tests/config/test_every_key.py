@@ -61,6 +61,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 SPECIAL = {
     "durability": "normal",
     "log_format": "json",
+    "allowed_hosts": ["*.example.org"],
     "cors_origins": ["https://app.example.org"],
     "dynamic_ctx_ratio": 0.25,
     "base_url": "https://mail.example.org",

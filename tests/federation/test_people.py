@@ -9,12 +9,14 @@ import pytest
 from mail.auth.callers import Caller
 from mail.client import MAILClient
 from mail.config import ClientConfig
-from mail.errors import ClientHTTPError
+from mail.errors import ClientDecodeError, ClientHTTPError
+from mail.testing.peer import LoopbackPeer
 from tests.federation.harbour import HARBOUR, TIDE, WEATHER, harbour, weather
-from tests.federation.kit import Node, federation, token_of, until
+from tests.federation.kit import Node, federation, token_of, until, wrapper
 from tests.server.kit import frames
 
 Nodes = Mapping[str, Node]
+OLD = "old"
 
 
 @pytest.fixture
@@ -229,3 +231,63 @@ async def test_a_target_with_an_endless_name_is_refused(nodes: Nodes) -> None:
     answer = await nodes[HARBOUR].client().post("/interswarm/message", json=said)
     assert answer.status_code == 400
     assert answer.json()["errors"][0]["field"] == "targets"
+
+
+class JSONPeer(LoopbackPeer):
+    """A server of MAIL 1.3.6: it answers people with JSON, also where it is to stream."""
+
+    def _routes(self, body: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+        sent = body.get("body", "")
+        payload = wrapper(OLD, HARBOUR, p_task_id=body.get("task_id", ""), p_body=f"heard: {sent}")
+        said = {
+            "id": "m1",
+            "timestamp": "2026-01-01T00:00:00+00:00",
+            "message": payload["payload"],
+            "msg_type": "request",
+        }
+        answer = {"response": {} if "nonsense" in sent else said, "events": None}
+        return super()._routes(body) | {("POST", "/interswarm/message"): answer}
+
+
+class TestJSONWhereAStreamWasAskedFor:
+    """A peer that does not stream has taken the message all the same; its answer is read."""
+
+    @pytest.fixture
+    async def peer(self, nodes: Nodes) -> AsyncIterator[JSONPeer]:
+        async with JSONPeer(name=OLD) as peer:
+            told = {"name": OLD, "base_url": peer.url, "auth_token": "t" * 30, "volatile": True}
+            answer = await nodes[HARBOUR].client("root").post("/swarms", json=told)
+            assert answer.status_code == 200, answer.text
+            yield peer
+
+    async def test_the_server_streams_what_it_says(self, nodes: Nodes, peer: JSONPeer) -> None:
+        said = message("chief@old", stream=True, task_id="t")
+        answer = await nodes[HARBOUR].client().post("/interswarm/message", json=said)
+        assert answer.status_code == 200, answer.text
+        events = frames(answer.text)
+        assert [event["event"] for event in events] == ["new_message", "task_complete"]
+        assert "heard: 14:00?" in events[1]["data"]
+        assert [one.path for one in peer.requests].count("/interswarm/message") == 1
+
+    async def test_the_client_reads_it_there_and_through_the_server(
+        self, nodes: Nodes, peer: JSONPeer
+    ) -> None:
+        config = ClientConfig(timeout=20)
+        for url, token in ((nodes[HARBOUR].url, token_of("ines", HARBOUR)), (peer.url, "ines")):
+            async with MAILClient(url, token, config=config) as client:
+                said: Any = {"targets": ["chief@old"], "task_id": "t"}
+                stream = await client.stream_interswarm_message("14:00?", "there", **said)
+                events = [event async for event in stream]
+                assert [event.event for event in events] == ["new_message", "task_complete"]
+                read = await client.send_interswarm_message("14:00?", "there", stream=True, **said)
+                assert read["response"]["message"]["body"] == "heard: 14:00?"
+
+    async def test_json_that_is_no_answer_is_refused(self, nodes: Nodes, peer: JSONPeer) -> None:
+        said = message("chief@old", body="nonsense", stream=True)
+        answer = await nodes[HARBOUR].client().post("/interswarm/message", json=said)
+        assert answer.status_code == 502
+        assert "neither a stream of events nor a final message" in answer.json()["detail"]
+        async with MAILClient(peer.url, "ines", config=ClientConfig(timeout=20)) as client:
+            stream = await client.stream_interswarm_message("nonsense", "x", targets=["chief@old"])
+            with pytest.raises(ClientDecodeError, match="neither a stream"):
+                [event async for event in stream]

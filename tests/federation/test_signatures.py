@@ -87,8 +87,9 @@ def requiring(config: ServerConfig, **more: Any) -> ServerConfig:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def node() -> AsyncIterator[Node]:
-    """The weather's server; it has keys of the harbour and of a hostile peer."""
-    async with started(weather(), [HARBOUR, EVIL]) as node:
+    """The weather's server, for any host; it has keys of the harbour and of a hostile peer."""
+    config = settings(WEATHER).model_copy(update={"host": "0.0.0.0"})  # noqa: S104
+    async with started(weather(), [HARBOUR, EVIL], config=config) as node:
         await know(node, HARBOUR, public_keys=[shown(KEY)])
         await know(node, EVIL, public_keys=[shown(EVILS_KEY)])
         yield node

@@ -83,7 +83,8 @@ async def test_what_a_swarm_says_of_itself_is_text_and_never_markup(
 ) -> None:
     template.name = 'x"><script>alert(1)</script>'
     template.description = "<img src=x onerror=alert(1)> $name & co"
-    app = create_app(config(), template=template, store=store)  # type: ignore[arg-type]
+    settings = config().model_copy(update={"host": "0.0.0.0"})  # noqa: S104
+    app = create_app(settings, template=template, store=store)  # type: ignore[arg-type]
     headers = {"Accept": CHROMIUM, "Host": "a<b>'\"&.example"}
     async with serving(app) as client:
         answer = await client.get("/", headers=headers)

@@ -152,6 +152,9 @@ def _remove(arguments: argparse.Namespace) -> int:
     with _opened(arguments) as registry:
         if not registry.unregister_swarm(arguments.name):
             raise UnknownSwarm(f"no swarm '{arguments.name}' is registered or proposed")
+    told = f"to cancel them, type `swarm-remove {arguments.name} --cancel-tasks` in `mail client`"
+    if not arguments.json:
+        print(cleaned(f"mail: tasks that it has open go on; {told}"), file=sys.stderr)
     return _tell(arguments, "removed")
 
 

@@ -54,16 +54,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         verb.add_argument("task_id", metavar="TASK", help="the id of the task")
     for verb in (retry, discard):
         verb.add_argument("numbers", metavar="ID", nargs="+", type=whole_number, help="its number")
-    for verb in (listing, show, delete, aside, retry, discard):
-        verb.add_argument("--owner", metavar="ROLE:ID", help="the owner, for example user:alice")
     for verb in (listing, show, delete, aside):
         add_swarm_flags(verb)
     actions = (
         *((listing, _list), (show, _show), (cancel, _cancel), (delete, _delete)),
         *((aside, _set_aside), (retry, _retry), (discard, _discard)),
     )
+    told = "the owner, for example user:alice, or swarm:NAME for a task of another swarm"
     for verb, action in actions:
-        add_server_flags(verb, "use this server, and your own tasks there", action)
+        verb.add_argument("--owner", metavar="ROLE:ID", help=told)
+        add_server_flags(verb, "use this server, and your own tasks there or --owner's", action)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _list(arguments: argparse.Namespace) -> None:
     if arguments.url:
-        tasks = await ask_server(arguments, "get_tasks", events=False)
+        tasks = await ask_server(arguments, "get_tasks", events=False, owner=arguments.owner)
         records = [_checked(task) for task in tasks.values()]
         wanted = [task for task in records if arguments.state in (None, task.get("status"))]
         found = wanted[: arguments.limit]
@@ -93,20 +93,16 @@ async def _list(arguments: argparse.Namespace) -> None:
 
 async def _show(arguments: argparse.Namespace) -> None:
     if arguments.url:
-        task = _checked(await ask_server(arguments, "get_task", arguments.task_id))
+        task = await ask_server(arguments, "get_task", arguments.task_id, owner=arguments.owner)
+        task = _checked(task)
     else:
         task = await _stored_task(arguments)
     _print_task(arguments, task)
 
 
 async def _cancel(arguments: argparse.Namespace) -> None:
-    arguments.url = arguments.url or setting(URL_VARIABLE)
-    if not arguments.url:
-        raise ConfigError(
-            "only the server that runs a task can cancel it; pass its URL with --url, "
-            "and log in there as the owner with `mail login`"
-        )
-    task = await ask_server(arguments, "cancel_task", arguments.task_id)
+    _need_server(arguments)
+    task = await ask_server(arguments, "cancel_task", arguments.task_id, owner=arguments.owner)
     if arguments.json:
         print(json.dumps(task))
     else:
@@ -116,6 +112,8 @@ async def _cancel(arguments: argparse.Namespace) -> None:
 async def _delete(arguments: argparse.Namespace) -> None:
     if arguments.cancel and not arguments.url:
         raise ConfigError("only the server that runs a task can cancel it; pass its URL with --url")
+    if arguments.owner and arguments.url:
+        raise ConfigError("a server deletes only your own tasks; leave out --owner or --url")
     for task_id in arguments.task_ids:
         if arguments.url:
             await ask_server(arguments, "delete_task", task_id, cancel=arguments.cancel)
@@ -160,13 +158,17 @@ async def _discard(arguments: argparse.Namespace) -> None:
     await _decide(arguments, "discard_set_aside", "discarded", "is discarded")
 
 
-async def _decide(arguments: argparse.Namespace, method: str, status: str, text: str) -> None:
+def _need_server(arguments: argparse.Namespace) -> None:
     arguments.url = arguments.url or setting(URL_VARIABLE)
     if not arguments.url:
         raise ConfigError(
             "only the server that runs a task can do that; pass its URL with --url, and log in "
             "there as the owner, or as an administrator who gives --owner, with `mail login`"
         )
+
+
+async def _decide(arguments: argparse.Namespace, method: str, status: str, text: str) -> None:
+    _need_server(arguments)
     for number in arguments.numbers:
         await ask_server(arguments, method, arguments.task_id, number, owner=arguments.owner)
         told = json.dumps({"task_id": arguments.task_id, "id": number, "status": status})
@@ -186,7 +188,7 @@ async def _stored_tasks(arguments: argparse.Namespace) -> list[Record]:
             rows = await store.list_tasks(owner, states=states, limit=arguments.limit)
             counts = await store.task_counts(owner, [row.task_id for row in rows])
             for row in rows:
-                view = task_view(row, await store.calls(owner, row.task_id))
+                view = task_view(owner, row, await store.calls(owner, row.task_id))
                 count = counts.get(row.task_id, TaskCounts())
                 view.event_count, view.task_message_count = count.events, count.waiting
                 found.append(view.to_record())
@@ -261,7 +263,7 @@ async def _record(store: "Store", owner: "Owner", task_id: str) -> Record:
     row = await store.load_task(owner, task_id)
     if row is None:
         raise UnknownTask(task_id)
-    view = task_view(row, await store.calls(owner, task_id))
+    view = task_view(owner, row, await store.calls(owner, task_id))
     view.events = await store.events(owner, task_id)
     if not view.is_running:
         waiting = await store.waiting_mail(owner, task_id)
@@ -302,11 +304,11 @@ def _mail_row(mail: Record) -> tuple[str, ...]:
 
 
 def _row(task: Record) -> tuple[str, ...]:
-    from mail.cli.repl.screen import event_count
+    from mail.cli.repl.screen import event_count, whose
 
     return (
         one_line(str(task.get("task_id")), _LONGEST),
-        one_line(str(task.get("task_owner")), _LONGEST),
+        one_line(whose(task), _LONGEST),
         one_line(str(task.get("status", "")), _LONGEST),
         one_line(str(task.get("start_time", ""))[:19]),
         str(event_count(task)),

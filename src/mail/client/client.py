@@ -290,15 +290,19 @@ class MAILClient(FilesClient):
 
         return post
 
-    async def get_tasks(self, *, events: bool = True) -> dict[str, TaskRecord]:
+    async def get_tasks(
+        self, *, events: bool = True, owner: str | None = None
+    ) -> dict[str, TaskRecord]:
         """Return the caller's tasks by id, newest first (``GET /tasks``).
 
         Args:
             events: Whether to get their events, about 1 MiB at most. A record without them has
                 ``events_omitted``.
+            owner: For admins: whose tasks, as ``user:alice``, or ``swarm:beta`` for a peer's.
         """
-        path = "/tasks" if events else "/tasks?events=false"
-        return cast("dict[str, TaskRecord]", await self._request_object("GET", path))
+        query = query_of({"events": None if events else "false", "owner": owner})
+        answer = await self._request_object("GET", f"/tasks{query}")
+        return cast("dict[str, TaskRecord]", answer)
 
     async def get_task(
         self,
@@ -636,12 +640,19 @@ class MAILClient(FilesClient):
         answer = await self._request_object("POST", "/swarms", present(payload))
         return cast("PostSwarmsResponse", answer)
 
-    async def unregister_swarm(self, name: str) -> DeleteSwarmResponse:
+    async def unregister_swarm(
+        self, name: str, *, cancel_tasks: bool = False
+    ) -> DeleteSwarmResponse:
         """Remove a swarm, or its proposal, from the server's registry (``DELETE /swarms/{name}``).
 
         Admins only.
+
+        Args:
+            name: The swarm.
+            cancel_tasks: Cancel the tasks that it has open there; without that they go on.
         """
-        answer = await self._request_object("DELETE", f"/swarms/{quote(name, safe='')}")
+        query = "?cancel_tasks=true" if cancel_tasks else ""
+        answer = await self._request_object("DELETE", f"/swarms/{quote(name, safe='')}{query}")
         return cast("DeleteSwarmResponse", answer)
 
     async def get_swarm_registry(self) -> GetRegistryResponse:
@@ -763,6 +774,7 @@ class MAILClient(FilesClient):
                 payload={**payload, **known, "stream": True},
                 headers={"Last-Event-ID": last_event_id} if last_event_id else None,
                 idle_timeout=IDLE_TIMEOUT,
+                kinds=("text/event-stream", "application/json"),  # MAIL 1.3.6 answers with JSON
             )
 
         return EventStream(

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -228,6 +228,7 @@ class HTTPClient:
         headers: Mapping[str, str] | None = None,
         idle_timeout: float,
         idempotency_key: str | None = None,
+        kinds: Collection[str] = ("text/event-stream",),
     ) -> "aiohttp.ClientResponse":
         """Send a request and return the unread response; the caller releases it.
 
@@ -238,10 +239,11 @@ class HTTPClient:
             headers: Further headers.
             idle_timeout: Seconds without a byte after which reading fails (own sessions only).
             idempotency_key: With it, the request is repeated after a lost connection.
+            kinds: The content types that the response may have.
 
         Raises:
             ClientHTTPError: there was no response, or its status is not 2xx.
-            ClientDecodeError: the response is not an event stream.
+            ClientDecodeError: the response is of another type.
         """
         keyed = {**(headers or {}), **key_header(idempotency_key)}
         built = self._build_headers({"Accept": "text/event-stream", **keyed})
@@ -251,7 +253,7 @@ class HTTPClient:
                 response = await self._send(method, path, payload, built, idle_timeout)
                 try:
                     await raise_for_status(response)
-                    await _expect_events(response)
+                    await _expect_events(response, kinds)
                 except BaseException:
                     response.close()
                     raise
@@ -380,8 +382,8 @@ def _without_secrets(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))[:_SHOWN]
 
 
-async def _expect_events(response: "aiohttp.ClientResponse") -> None:
-    if response.content_type != "text/event-stream":
+async def _expect_events(response: "aiohttp.ClientResponse", kinds: Collection[str]) -> None:
+    if response.content_type not in kinds:
         start = (await response.content.read(_SHOWN)).decode(errors="replace")
         raise ClientDecodeError(
             f"expected an event stream, got content type '{response.content_type}': {start!r}"

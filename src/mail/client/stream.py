@@ -9,14 +9,14 @@ connection raises.
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, Self
 
 from mail.client.http import Reconnect
 from mail.core.events import TERMINAL_KINDS
 from mail.errors import ClientDecodeError, ClientHTTPError
-from mail.net.sse import SSEEvent, SSEParser
+from mail.net.sse import SSEEvent, SSEParser, answered_events
 
 if TYPE_CHECKING:
     import aiohttp
@@ -143,9 +143,10 @@ class EventStream:
 
     async def _read(self) -> AsyncGenerator[SSEEvent]:
         parser = SSEParser()
-        async for chunk in self._response.content.iter_any():
+        as_json = self._response.content_type == "application/json"
+        async for chunk in _whole(self._response) if as_json else self._response.content.iter_any():
             try:
-                events = parser.feed(chunk)
+                events = answered_events(chunk) if as_json else parser.feed(chunk)
             except ValueError as error:
                 raise ClientDecodeError(str(error)) from error
             if parser.reconnect_ms is not None:
@@ -187,6 +188,10 @@ class EventStream:
                 self._replaying = not self._repeats
                 return
         raise _lost(self.task_id) from broken
+
+
+async def _whole(response: "aiohttp.ClientResponse") -> AsyncIterator[bytes]:
+    yield await response.read()
 
 
 def _broken_types() -> tuple[type[Exception], ...]:

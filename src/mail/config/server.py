@@ -3,8 +3,10 @@
 import re
 from collections.abc import Mapping, MutableMapping
 from datetime import timedelta
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal, get_args
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
@@ -30,7 +32,9 @@ __all__ = [
     "TeamsConfig",
     "WebhookConfig",
     "WebhookEvent",
+    "answers_to",
     "base_url",
+    "checks_host",
     "export_environment",
     "resolve_log_format",
     "resolve_store_url",
@@ -44,6 +48,9 @@ MEMORY_URL: Final = "memory://"
 SERVER_STORE_URL: Final = "sqlite:///mail.db"
 _ALL_INTERFACES: Final = "0.0.0.0"  # noqa: S104 - the documented default; tokens guard every route
 
+_LOOPBACK: Final = ("localhost", "*.localhost", "127.0.0.1", "::1")
+_ALLOWED_HOST: Final = r"^((\*\.)?[a-z0-9._-]+|[0-9a-f:.]+)$"
+_PORT: Final = re.compile(r":[0-9]*$")
 _ORIGIN: Final = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _BASE_URL: Final = re.compile(r"https?://(?:[A-Za-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?[!-~]*")
 _BUCKET: Final = re.compile(
@@ -409,6 +416,9 @@ class ServerConfig(FileBacked):
     ``docs`` serves the documentation of the HTTP API at ``/docs``, ``console`` the web console at
     ``/console``.
 
+    ``allowed_hosts`` are further names that requests may address the server by, in lower case; see
+    `answers_to`.
+
     ``cors_origins`` are the origins whose pages may call the server from a browser, each written as
     browsers do (lower case, no path, no default port).
     """
@@ -436,6 +446,7 @@ class ServerConfig(FileBacked):
     debug: bool = False
     docs: bool = True
     console: bool = True
+    allowed_hosts: list[Annotated[str, Field(pattern=_ALLOWED_HOST)]] = Field(default_factory=list)
     cors_origins: list[_Origin] = Field(default_factory=list)
     log_format: Literal["auto", "human", "json"] = "auto"
     log_max_bytes: Annotated[_Count, AfterValidator(_check_log)] = 1024 * 1024 * 1024
@@ -521,6 +532,20 @@ def base_url(config: ServerConfig) -> str:
         return config.federation.base_url
     host = "localhost" if config.host in ("", _ALL_INTERFACES, "::") else config.host
     return f"http://[{host}]:{config.port}" if ":" in host else f"http://{host}:{config.port}"
+
+
+def checks_host(config: ServerConfig) -> bool:
+    """Tell whether the server answers to its own names only, as it must where it is on loopback."""
+    is_local = any(fnmatchcase(config.host.lower(), each) for each in (*_LOOPBACK, "127.*"))
+    return is_local or bool(config.allowed_hosts)
+
+
+def answers_to(config: ServerConfig, host: str) -> bool:
+    """Tell whether a ``Host`` header has a name of the server: of this machine, or as it is set."""
+    name = _PORT.sub("", host).strip("[]").lower()
+    own = urlsplit(config.federation.base_url or "").hostname or config.host
+    names = (*_LOOPBACK, config.host, own, *config.allowed_hosts)
+    return any(fnmatchcase(name, each) for each in names)
 
 
 def export_environment(config: ServerConfig, environ: MutableMapping[str, str]) -> None:

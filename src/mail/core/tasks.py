@@ -31,7 +31,8 @@ class MAILTask:
     """The documented task record (docs: ``TaskRecord``).
 
     ``task_message_queue`` holds the mail that waits for the task to be resumed (the stash), as
-    wire messages in the order in which they would be processed. ``usage`` is what the model calls
+    wire messages in the order in which they would be processed. ``via`` is the swarm that a peer's
+    task came from, which has told its owner. ``usage`` is what the model calls
     of each agent have used, in all runs of the task. ``waiting_for`` are the agents of other swarms
     (``agent@swarm``) and the participants that owe the task an answer. ``event_count``
     and ``task_message_count`` tell how much there is in the store, whatever was read of it.
@@ -41,6 +42,7 @@ class MAILTask:
     task_id: str
     task_owner: str
     task_contributors: list[str]
+    via: str | None = None
     start_time: datetime = field(default_factory=lambda: datetime.now(UTC))
     events: list[TaskEvent] = field(default_factory=list)
     status: TaskState = TaskState.RUNNING
@@ -112,6 +114,7 @@ class MAILTask:
         return {
             "task_id": self.task_id,
             "task_owner": self.task_owner,
+            "via": self.via,
             "task_contributors": list(self.task_contributors),
             "start_time": self.start_time.isoformat(),
             "events": [event.to_record(as_text=events_as_text) for event in self.events],

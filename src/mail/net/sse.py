@@ -13,8 +13,12 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pydantic_core import from_json
+
 from mail.core.events import TaskEvent
-from mail.core.pieces import joined
+from mail.core.pieces import joined, json_line
+from mail.core.schema import parse_message
+from mail.errors import RoutingError
 
 if TYPE_CHECKING:
     from sse_starlette import EventSourceResponse, ServerSentEvent
@@ -27,6 +31,7 @@ __all__ = [
     "SSEEvent",
     "SSEParser",
     "Turn",
+    "answered_events",
     "event_source",
     "event_stream",
     "frame_pieces",
@@ -124,6 +129,24 @@ class SSEParser:
         self._event = self._id = self._retry = None
         self._data = []
         self._held = sum(map(len, self._tail))
+
+
+def answered_events(data: bytes) -> list[SSEEvent]:
+    """Return the events of a run that was answered with JSON, as MAIL 1.3.6 does.
+
+    Raises:
+        RoutingError: it is not the answer to a message for agents of another swarm.
+    """
+    try:
+        answer = from_json(data)
+        message = parse_message(answer.get("response") if isinstance(answer, dict) else None)
+    except ValueError:
+        text = "the answer is neither a stream of events nor a final message"
+        raise RoutingError(text, status=200) from None
+    about = {"timestamp": message["timestamp"], "task_id": message["message"]["task_id"]}
+    new = {**about, "extra_data": {"full_message": message}}
+    end = {**about, "response": message["message"]["body"]}
+    return [SSEEvent("new_message", json_line(new)), SSEEvent("task_complete", json_line(end))]
 
 
 RETRY_MS: Final = 2000

@@ -407,6 +407,7 @@ class TaskRecord(TypedDict):
 
     task_id: Annotated[TaskId, Field(description="The task.")]
     task_owner: Annotated[str, Field(description="The owner, as `role:id@swarm`.")]
+    via: NotRequired[Annotated[str | None, Field(description="The swarm that it came from.")]]
     task_contributors: Annotated[
         list[str], Field(description="The participants, each as `role:id@swarm`.")
     ]
@@ -879,6 +880,7 @@ class DeleteSwarmResponse(TypedDict):
 
     status: Annotated[Literal["removed"], Field(description="Always `removed`.")]
     swarm_name: Annotated[str, Field(description="The removed swarm.")]
+    open_tasks: Annotated[Count, Field(description="Its tasks that are still open here.")]
 
 
 @with_config(_CLOSED)

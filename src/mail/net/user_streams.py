@@ -11,10 +11,10 @@ from urllib.parse import quote
 from pydantic_core import from_json
 
 from mail.core.events import TERMINAL_KINDS
-from mail.egress.client import FetchError
+from mail.egress.client import FetchError, read_body
 from mail.errors import RoutingError
 from mail.net.peers import PeerAccess, bearer, check_accepted
-from mail.net.sse import SSEEvent, SSEParser
+from mail.net.sse import SSEEvent, SSEParser, answered_events
 
 if TYPE_CHECKING:
     import httpx
@@ -27,6 +27,7 @@ _IDLE_SECONDS: Final = 60.0
 _TRIES: Final = 8
 _LONGEST_PAUSE: Final = 30.0
 _LONGEST_NUMBER: Final = 20
+_LARGEST_ANSWER: Final = 8 * 1024 * 1024
 _EVENT_STREAM: Final = "text/event-stream"
 
 _log = logging.getLogger("mail.router")
@@ -68,6 +69,7 @@ class UserStream:
         self._pings = pings
         self._held = AsyncExitStack()
         self._response: httpx.Response | None = None
+        self._answered: list[SSEEvent] = []
         self._replays = False
         self._ended = False
         self._tries = 0
@@ -108,7 +110,12 @@ class UserStream:
             async with AsyncExitStack() as stack:
                 response = await stack.enter_async_context(opening)
                 await check_accepted(response, self._token)
-                if not response.headers.get("content-type", "").startswith(_EVENT_STREAM):
+                kind = response.headers.get("content-type", "")
+                if body is not None and kind.startswith("application/json"):
+                    answer = await read_body(response, _LARGEST_ANSWER)
+                    self._answered = answered_events(answer.data)
+                    return
+                if not kind.startswith(_EVENT_STREAM):
                     raise RoutingError("the answer is not a stream of events", status=200)
                 self._held = stack.pop_all()
         except FetchError as error:
@@ -138,6 +145,8 @@ class UserStream:
         """Yield what is new on this connection, until it ends or breaks."""
         parser = SSEParser()
         if self._response is None:
+            for event in filter(self._is_new, self._answered):
+                yield event
             return
         try:
             async for chunk in self._response.aiter_raw():

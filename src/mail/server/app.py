@@ -23,6 +23,8 @@ from mail.auth.builtin import AuthBackend, BuiltinAuth, build_auth
 from mail.config.env import current
 from mail.config.server import (
     ServerConfig,
+    answers_to,
+    checks_host,
     resolve_store_url,
     serves_example,
     store_url_place,
@@ -168,6 +170,7 @@ def _add_routes(app: FastAPI, state: ServerState) -> None:
         EdgeMiddleware,
         limits=state.config.limits,
         cors=Cors(state.config.cors_origins) if state.config.cors_origins else None,
+        answers_to=partial(answers_to, state.config) if checks_host(state.config) else None,
         draining=partial(getattr, state, "draining"),
         shape=shape,
         bodies={

@@ -17,6 +17,7 @@ from starlette.requests import Request
 
 from mail.auth.callers import ROLES, Caller, check_caller_id
 from mail.auth.guards import extract_token
+from mail.core.interswarm import PEER_ROLE
 from mail.core.schema import MAX_ID
 from mail.errors import Forbidden, ProtocolError
 from mail.logcontext import note
@@ -66,7 +67,8 @@ _FOR_DESK: Final = (
     "--role agent --id NAME --participant)"
 )
 _EVENT_NUMBER: Final = re.compile(r"[0-9]{0,18}")
-_OWNER: Final = rf"^({'|'.join(ROLES)}):[^\x00-\x1f\x7f-\x9f]{{1,{MAX_ID}}}$"
+_OWNERS: Final = (*ROLES, PEER_ROLE)
+_OWNER: Final = rf"^({'|'.join(_OWNERS)}):[^\x00-\x1f\x7f-\x9f]{{1,{MAX_ID}}}$"
 
 
 async def _state(request: Request) -> ServerState:  # async: FastAPI runs functions in a thread
@@ -143,7 +145,7 @@ OwnerName = Annotated[
     Annotated[str, WithJsonSchema({"type": "string", "pattern": _OWNER})] | None,
     Query(
         description="Administrators only: whose task it is, as `role:id`, for example "
-        "`user:alice`. Your own by default.",
+        "`user:alice`, or `swarm:NAME` for another swarm's. Your own by default.",
     ),
 ]
 
@@ -174,8 +176,8 @@ def owner_named(text: str) -> Caller:
         ProtocolError: it names none.
     """
     role, _, identifier = text.partition(":")
-    if role not in ROLES:
-        raise ProtocolError("owner is written role:id, for example user:alice")
+    if role not in _OWNERS:
+        raise ProtocolError("owner is written role:id, for example user:alice, or swarm:NAME")
     return Caller(role, check_caller_id(identifier))
 
 

@@ -30,6 +30,7 @@ from mail.core.interswarm import (
     PeerMail,
     wire_task_id,
 )
+from mail.core.tasks import TaskState
 from mail.core.wire import MAILInterswarmMessage
 from mail.db.base import OutboxRow, Owner, Store
 from mail.errors import (
@@ -313,6 +314,16 @@ class Federation:
     def peer_of(self, caller: Caller) -> str:
         """Return the swarm that a caller speaks for; see `peer_of`."""
         return peer_of(self._registry, caller)
+
+    async def open_tasks(self, peer: str, *, cancel: bool) -> int:
+        """Return how many open tasks a swarm has here, and cancel them if that is asked."""
+        owner, states = Owner(self.swarm, PEER_ROLE, peer), (TaskState.RUNNING, TaskState.PAUSED)
+        found = await self._store.list_tasks(owner, states=states)
+        if found and cancel:
+            async with self._instance(owner) as swarm:
+                for row in found:
+                    await swarm.cancel_task(row.task_id)
+        return len(found)
 
     def check_signature(self, request: "Request", peer: str) -> Callable[[bytes], None] | None:
         """Check the signature of a peer's request, as far as that goes without its body.

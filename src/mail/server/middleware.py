@@ -234,6 +234,7 @@ class EdgeMiddleware:
             run, or whose answer is a stream, does not count any more); and answers a second to
             requests without a valid token from one address (``anonymous_rate``).
         cors: Which other origins' pages may call; None for none.
+        answers_to: Tells of a ``Host`` header whether it names the server; None for any.
         draining: Tells whether the server takes no more work.
         shape: Gives the answer to an error the shape that clients of its path expect.
         bodies: Method and path of requests with other bodies, to the limits of these.
@@ -245,6 +246,7 @@ class EdgeMiddleware:
         *,
         limits: LimitsConfig,
         cors: Cors | None = None,
+        answers_to: Callable[[str], bool] | None = None,
         draining: Callable[[], bool],
         shape: Callable[[str, JSONResponse], JSONResponse] = as_it_is,
         bodies: Mapping[tuple[str, str], BodyLimits] | None = None,
@@ -254,6 +256,7 @@ class EdgeMiddleware:
         self._bodies = bodies or {}
         self._strangers = Strangers(limits.anonymous_rate)
         self._cors = cors
+        self._answers_to = answers_to
         self._draining = draining
         self._shape = shape
         self._working = _AtWork(limits.max_requests)
@@ -306,6 +309,12 @@ class EdgeMiddleware:
         if exchange.header_bytes > MAX_HEADER_BYTES:
             raise HeadersTooLarge(
                 f"the headers are larger than {MAX_HEADER_BYTES} bytes; the limit is fixed"
+            )
+        host = given.get(b"host", b"").decode("latin-1")
+        if self._answers_to is not None and not self._answers_to(host):
+            raise ProtocolError(
+                f"this server does not answer to the host {host[:80]!r}; [server] allowed_hosts in "
+                "mail.toml allows further names"
             )
         if scope["query_string"].count(b"&") >= MAX_PARAMETERS:
             raise ProtocolError(f"the query has more than {MAX_PARAMETERS} parameters")

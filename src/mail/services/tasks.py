@@ -18,6 +18,7 @@ from pydantic_core import from_json, to_json
 from mail.clock import Clock
 from mail.core.envelope import Envelope
 from mail.core.events import TaskEvent
+from mail.core.interswarm import PEER_ROLE
 from mail.core.schema import check_task_id
 from mail.core.tasks import STEP_LIMIT, MAILTask, TaskState
 from mail.core.usage import Spending
@@ -84,12 +85,13 @@ class LiveEvents(Protocol):
         """Whether streams are to end because the server stops."""
 
 
-def task_view(row: TaskRow, calls: Iterable[CallRow] = ()) -> MAILTask:
-    """Return the documented record of a task, still without events and queue."""
+def task_view(owner: Owner, row: TaskRow, calls: Iterable[CallRow] = ()) -> MAILTask:
+    """Return the documented record of an owner's task, still without events and queue."""
     return MAILTask(
         task_id=row.task_id,
         task_owner=row.task_owner,
         task_contributors=list(row.task_contributors),
+        via=owner.id if owner.role == PEER_ROLE else None,
         start_time=datetime.fromisoformat(row.start_time),
         status=row.state,
         remote_swarms=list(row.remote_swarms),
@@ -285,7 +287,7 @@ class TaskReader:
         for row in rows:
             if row.task_id not in counts:
                 continue
-            view = task_view(row, calls.get(row.task_id, ()))
+            view = task_view(self.owner, row, calls.get(row.task_id, ()))
             if row.remote_swarms:
                 view.waiting_for = _asked(await self.store.task_outbox(self.owner, row.task_id))
             view.waiting_for += asked.get(row.task_id, ())

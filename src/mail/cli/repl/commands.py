@@ -11,7 +11,7 @@ from mail.cli.repl.approvals import APPROVALS
 from mail.cli.repl.desk import DESK
 from mail.cli.repl.memory import MEMORY
 from mail.cli.repl.screen import event_count, exit_code, show_answer, show_event, show_task
-from mail.cli.repl.session import Command, Session, add_json, calls_of
+from mail.cli.repl.session import Command, Session, add_json, add_owner, calls_of
 from mail.cli.repl.undelivered import OUTBOX_COMMANDS, SET_ASIDE_COMMANDS, WEBHOOK_COMMANDS
 from mail.errors import ConfigError
 
@@ -381,21 +381,22 @@ _MESSAGES: Final = (
 
 
 async def _tasks_get(session: Session, arguments: argparse.Namespace) -> int:
-    tasks = await session.client.get_tasks(events=session.wants_json(arguments))
+    wants_events = session.wants_json(arguments)
+    tasks = await session.client.get_tasks(events=wants_events, owner=arguments.owner)
     if session.shows_json(arguments, tasks):
         return DONE
     session.screen.say(f"found {len(tasks)} tasks:")
     for task_id, task in tasks.items():
         state = task.get("status", "")
         count = event_count(task)
-        session.screen.say(
-            f"{task_id} - completed: {task.get('completed')}", (f"  {state}, {count} events", "dim")
-        )
+        via = f", via {task['via']}" if task.get("via") else ""
+        told = (f"  {state}, {count} events{via}", "dim")
+        session.screen.say(f"{task_id} - completed: {task.get('completed')}", told)
     return DONE
 
 
 async def _task_get(session: Session, arguments: argparse.Namespace) -> int:
-    task = await session.client.get_task(arguments.task_id)
+    task = await session.client.get_task(arguments.task_id, owner=arguments.owner)
     if session.wants_json(arguments):
         session.screen.show_json(task)
     else:
@@ -404,12 +405,14 @@ async def _task_get(session: Session, arguments: argparse.Namespace) -> int:
 
 
 async def _task_events(session: Session, arguments: argparse.Namespace) -> int:
-    stream = await session.client.get_task_events(arguments.task_id, arguments.after)
+    stream = await session.client.get_task_events(
+        arguments.task_id, arguments.after, owner=arguments.owner
+    )
     return await _follow(session, stream, as_json=session.wants_json(arguments))
 
 
 async def _task_cancel(session: Session, arguments: argparse.Namespace) -> int:
-    task = await session.client.cancel_task(arguments.task_id)
+    task = await session.client.cancel_task(arguments.task_id, owner=arguments.owner)
     return session.tell(arguments, task, f"task '{task.get('task_id')}' {task.get('status')}")
 
 
@@ -420,13 +423,14 @@ async def _task_delete(session: Session, arguments: argparse.Namespace) -> int:
 
 
 def _configure_delete(parser: argparse.ArgumentParser) -> None:
-    _configure_task(parser)
+    parser.add_argument("task_id", help="one of your tasks")
+    add_json(parser)
     parser.add_argument("--cancel", action="store_true", help="cancel the task if it is running")
 
 
 def _configure_task(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("task_id", help="one of your tasks")
-    add_json(parser)
+    parser.add_argument("task_id", help="its id")
+    add_owner(parser)
 
 
 def _configure_events(parser: argparse.ArgumentParser) -> None:
@@ -436,7 +440,7 @@ def _configure_events(parser: argparse.ArgumentParser) -> None:
 
 _TASKS: Final = (
     Command(
-        "tasks-get", ("tsg", "tasks-g"), "list your tasks", add_json, _tasks_get, "getting tasks"
+        "tasks-get", ("tsg", "tasks-g"), "list your tasks", add_owner, _tasks_get, "getting tasks"
     ),
     Command(
         "task-get", ("tg", "task-g"), "show a task", _configure_task, _task_get, "getting task"
@@ -519,8 +523,11 @@ async def _swarm_accept(session: Session, arguments: argparse.Namespace) -> int:
 
 
 async def _swarm_remove(session: Session, arguments: argparse.Namespace) -> int:
-    answer = await session.client.unregister_swarm(arguments.name)
-    return session.tell(arguments, answer, f"swarm {answer.get('swarm_name')} removed")
+    cancel = arguments.cancel_tasks
+    answer = await session.client.unregister_swarm(arguments.name, cancel_tasks=cancel)
+    name, left = answer.get("swarm_name"), answer.get("open_tasks")
+    told = f"; {left} of its tasks go on: swarm-remove {name} --cancel-tasks" if left else ""
+    return session.tell(arguments, answer, f"swarm {name} removed{told}")
 
 
 async def _swarm_dump(session: Session, arguments: argparse.Namespace) -> int:
@@ -551,6 +558,11 @@ def _configure_discover(parser: argparse.ArgumentParser) -> None:
 def _configure_name(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", help="the other swarm's name")
     add_json(parser)
+
+
+def _configure_remove(parser: argparse.ArgumentParser) -> None:
+    _configure_name(parser)
+    parser.add_argument("--cancel-tasks", action="store_true", help="cancel its open tasks, too")
 
 
 def _configure_load(parser: argparse.ArgumentParser) -> None:
@@ -603,7 +615,7 @@ _SWARMS: Final = (
         "swarm-remove",
         ("srm", "swarm-rm"),
         "remove another swarm, or its proposal (admins)",
-        _configure_name,
+        _configure_remove,
         _swarm_remove,
         "removing swarm",
     ),

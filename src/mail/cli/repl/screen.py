@@ -27,6 +27,7 @@ __all__ = [
     "show_event",
     "show_task",
     "ways",
+    "whose",
 ]
 
 
@@ -185,6 +186,12 @@ def event_count(task: Mapping[str, Any]) -> int:
     return count if isinstance(count, int) else len(task.get("events") or ())
 
 
+def whose(task: Mapping[str, Any]) -> str:
+    """Return the owner of a task, and which swarm it came from if it is another's."""
+    via = f" via {task['via']}" if task.get("via") else ""
+    return f"{task.get('task_owner')}{via}"
+
+
 def show_task(screen: Screen, task: Mapping[str, Any]) -> None:
     """Print a task and its events."""
     state = task.get("status") or ("running" if task.get("is_running") else "not running")
@@ -192,7 +199,7 @@ def show_task(screen: Screen, task: Mapping[str, Any]) -> None:
     screen.say(
         (f"task '{task.get('task_id')}'", "bold"), f" - completed: {task.get('completed')}, {state}"
     )
-    screen.say(f"  started {task.get('start_time')} by {task.get('task_owner')}{title}")
+    screen.say(f"  started {task.get('start_time')} by {whose(task)}{title}")
     for call in task.get("breakpoints") or ():
         screen.say(
             f"  waits for {call.get('call_id')}: {call.get('name')}({call.get('arguments')})"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mail.client.client import MAILClient
     from mail.net.types import Approval
 
-__all__ = ["Command", "Session", "add_json", "calls_of", "execute"]
+__all__ = ["Command", "Session", "add_json", "add_owner", "calls_of", "execute"]
 
 _log = logging.getLogger("mail.client")
 _MOST_CALLS = 200
@@ -77,6 +77,13 @@ def add_json(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print the complete response as JSON",
     )
+
+
+def add_owner(parser: argparse.ArgumentParser) -> None:
+    """Add the flag with which administrators say whose task they mean."""
+    told = "whose task it is: user:alice, or swarm:NAME for another swarm's (admins)"
+    parser.add_argument("-o", "--owner", metavar="OWNER", help=told)
+    add_json(parser)
 
 
 async def calls_of(session: Session, task_id: object) -> Mapping[str, "Approval"]:

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Final
 
 from mail.cli.common import DONE, one_line
-from mail.cli.repl.session import Command, Session, add_json
+from mail.cli.repl.session import Command, Session, add_json, add_owner
 from mail.cli.repl.talk import whole_id
 from mail.cli.undelivered import OUTBOX, WEBHOOK, Undelivered
 
@@ -54,20 +54,14 @@ def _configure_aside(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("task_id", metavar="TASK", help="its id, or the beginning of it")
     add("-a", "--after", metavar="N", type=int, default=0, help="only mail after number N")
-    _add_owner(parser)
+    add_owner(parser)
 
 
 def _configure_one_aside(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("task_id", metavar="TASK", help="its id, or the beginning of it")
     add("number", metavar="N", type=int, help="the number of the mail, as `set-aside` lists it")
-    _add_owner(parser)
-
-
-def _add_owner(parser: argparse.ArgumentParser) -> None:
-    told = "whose task it is, such as user:alice, by its whole id (admins)"
-    parser.add_argument("-o", "--owner", metavar="OWNER", help=told)
-    add_json(parser)
+    add_owner(parser)
 
 
 SET_ASIDE_COMMANDS: Final = (

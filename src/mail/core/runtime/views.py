@@ -124,7 +124,7 @@ class RuntimeViews:
         if row is None:
             return None
         active = self._context.active_tasks.get(task_id)
-        view = task_view(row, active.calls.values() if active else ())
+        view = task_view(self._context.owner, row, active.calls.values() if active else ())
         if active is not None and active.peering is not None:
             asked = (one.asked for one in active.peering.requests.values())
             view.waiting_for = list(dict.fromkeys(asked))

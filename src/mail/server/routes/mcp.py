@@ -16,7 +16,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
-from urllib.parse import urlsplit
 
 import httpx
 from fastapi import Header, Query
@@ -25,7 +24,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from mail.auth.callers import Caller as TokenCaller
-from mail.config.server import ServerConfig
+from mail.config.server import ServerConfig, answers_to
 from mail.errors import Forbidden, ProtocolError, ToolError
 from mail.mcp.tools import Api, profile_of, tools_of
 from mail.mcp.watching import Watcher
@@ -58,7 +57,6 @@ _MOST_SESSIONS: Final = 64
 _MOST_OF_ALL: Final = 4096
 _IDLE_SECONDS: Final = 3600.0
 _PING_SECONDS: Final = 15.0
-_LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 _NOT_FOUND: Final = 404
 _NOT_ALLOWED: Final = 405
 _PING: Final = b": ping\r\n\r\n"
@@ -194,7 +192,7 @@ class McpDoor:
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
         client = httpx.AsyncClient(
             transport=transport,
-            base_url="http://mail",
+            base_url="http://localhost",
             headers={"Authorization": f"Bearer {place['token']}"},
             timeout=None,  # noqa: S113 - the routes have their own limits
         )
@@ -329,12 +327,7 @@ def _check_origin(request: Request, config: ServerConfig) -> None:
     origin = request.headers.get("origin")
     if origin is None or origin in config.cors_origins:
         return
-    try:
-        host = urlsplit(origin).hostname
-    except ValueError:
-        host = None
-    own = urlsplit(config.federation.base_url or "").hostname
-    if host is None or host not in (*_LOCAL, own):
+    if not answers_to(config, origin.partition("//")[2]):
         raise Forbidden("pages of this origin may not use /mcp; cors_origins in mail.toml may")
 
 

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from mail.auth.builtin import BuiltinAuth
+from mail.config.server import answers_to
 from mail.net.types import (
     GetHealthResponse,
     GetRootResponse,
@@ -94,11 +95,14 @@ async def root(request: Request, state: State) -> Response:
         "uptime": state.uptime,
     }
     if prefers_html(",".join(request.headers.getlist("accept"))):
+        config = state.config
+        if not answers_to(config, request.headers.get("host", "")):
+            request = Request({**request.scope, "headers": []})  # it has the socket's address then
         return landing_page(
             answer,
-            str(request.base_url),
-            console=state.config.console,
-            docs=state.config.docs,
+            config.federation.base_url or str(request.base_url),
+            console=config.console,
+            docs=config.docs,
             own_tokens=isinstance(state.auth, BuiltinAuth),
         )
     return JSONResponse(answer, headers={"Vary": "Accept"})

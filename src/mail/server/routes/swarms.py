@@ -5,12 +5,12 @@ import logging
 from collections import Counter
 from typing import Annotated, Any, Final
 
-from fastapi import Depends, Path
+from fastapi import Depends, Path, Query
 from pydantic import BeforeValidator, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from mail.auth.callers import Caller
+from mail.auth.callers import Caller, check_caller_id
 from mail.errors import UnknownSwarm
 from mail.net.endpoints import cleaned, token_variable
 from mail.net.registry import SwarmRegistry
@@ -300,17 +300,27 @@ async def accept_swarm(
     return _registered(caller, name)
 
 
-@router.delete("/swarms/{name:path}", responses=errors(404))
+@router.delete("/swarms/{name:path}", responses=errors(400, 404))
 async def unregister_swarm(
-    state: State, caller: Administrator, name: PathName
+    state: State,
+    caller: Administrator,
+    name: PathName,
+    cancel_tasks: Annotated[bool, Query(description="Cancel the tasks that it has open.")] = False,
 ) -> DeleteSwarmResponse:
-    """Forget another swarm, or that it was proposed."""
+    """Forget another swarm, or that it was proposed.
+
+    Tasks that it has open here go on, and nobody gets their answers, unless they are cancelled.
+    """
     if name == state.registry.local_swarm_name:
         raise UnknownSwarm(f"'{name}' is this server's own swarm and stays registered")
-    if not await asyncio.to_thread(state.registry.unregister_swarm, name):
+    tasks = await state.federation.open_tasks(check_caller_id(name), cancel=cancel_tasks)
+    removed = await asyncio.to_thread(state.registry.unregister_swarm, name)
+    if not removed and not (tasks and cancel_tasks):
         raise UnknownSwarm(f"no swarm '{name[:64]}' is registered or proposed")
-    _log.info("%s '%s' removed the swarm %r", caller.role, caller.id, name)
-    return {"status": "removed", "swarm_name": name}
+    cancelled = tasks if cancel_tasks else 0
+    told = (caller.role, caller.id, name, cancelled)
+    _log.info("%s '%s' removed the swarm %r, and cancelled %d of its tasks", *told)
+    return {"status": "removed", "swarm_name": name, "open_tasks": tasks - cancelled}
 
 
 async def _register(state: ServerState, caller: Caller, body: RegistrationIn) -> JSONResponse:

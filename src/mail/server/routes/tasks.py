@@ -114,20 +114,21 @@ async def get_tasks(
         ),
     ] = None,
     events: Annotated[bool, Query(description="Whether to include the tasks' events.")] = True,
+    owner: OwnerName = None,
 ) -> Response:
     """List the caller's tasks, newest first, with their events, but not their waiting messages.
 
     An object from task id to task; with `limit` or `cursor` a page of it. An answer has about 1 MiB
     of events at most. A record whose events do not fit has none, and `events_omitted`.
     """
-    tasks = state.tasks_of(caller)
+    tasks = _reader(state, caller, owner)
     room, most = tasks.room, _LISTED_BYTES if events else 0
     if limit is None and cursor is None:
         whole = piecewise(json_object(_named(tasks, tasks.overviews(), most)), turn=room.turn)
         return await once_there_is_room(request, room, whole)
-    if cursor is not None and await _is_unknown(state, owner_of(state, caller), cursor):
+    if cursor is not None and await _is_unknown(state, tasks.owner, cursor):
         raise ProtocolError(
-            "cursor is not the id of one of your tasks; use the 'next_cursor' of a page"
+            "cursor is not the id of one of these tasks; use the 'next_cursor' of a page"
         )
     size = limit or _DEFAULT_PAGE
     page = piecewise(_paged(tasks, size, cursor, most), turn=room.turn)

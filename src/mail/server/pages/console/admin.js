@@ -131,8 +131,10 @@ function NewToken({ api, onMade, onClose }) {
 export function Registry({ api }) {
   const [dialog, setDialog] = useState(null);
   const [found, error, refresh, setError] = useRead(() => api.get("swarms/registry"), [api]);
+  const cancels = useRef();
   const remove = async ({ swarm_name: name }) => {
-    await api.send("DELETE", `swarms/${encodeURIComponent(name)}`);
+    const query = cancels.current.checked ? "?cancel_tasks=true" : "";
+    await api.send("DELETE", `swarms/${encodeURIComponent(name)}${query}`);
     await refresh();
   };
   const accept = (name) => async () => {
@@ -169,7 +171,9 @@ export function Registry({ api }) {
       </li>`)}</ul>
     <//>
     ${dialog?.kind === "remove" && html`<${Ask} title="Remove this swarm?" doing="Remove"
-      text=${html`Agents cannot write to <${Say} text=${dialog.one.swarm_name} most=${120} /> any more, and its mail is refused.`}
+      text=${html`Agents cannot write to <${Say} text=${dialog.one.swarm_name} most=${120} /> any more, and its mail is refused.
+        Tasks that it has open here go on, and nobody gets their answers.
+        <label class="check"><input type="checkbox" ref=${cancels} /> cancel them</label>`}
       run=${() => remove(dialog.one)} onClose=${() => setDialog(null)} />`}
     ${dialog?.kind === "register" && html`<${Register} api=${api} onDone=${refresh} onClose=${() => setDialog(null)} />`}
     ${dialog?.kind === "discover" && html`<${Discover} api=${api} onDone=${refresh} onClose=${() => setDialog(null)} />`}

@@ -9,6 +9,7 @@ import {
   age, amount, dateOf, Dialog, duration, html, money, Passage, Problem, Say, sendKey, State,
   useKeys, useRead, useRepeated, visible, Work,
 } from "./parts.js";
+import { whose } from "./tasks.js";
 import { MODES } from "./timeline.js";
 
 const QUIET_POLL = 4_000;
@@ -295,7 +296,7 @@ function Overview({ api, watched }) {
     </div>`}
     <h2>Task</h2>
     <dl class="facts-list">
-      ${watched.owner && html`<dt>Owner</dt><dd><${Say} text=${watched.owner} /></dd>`}
+      ${watched.owner && html`<dt>Owner</dt><dd><${Say} text=${whose(record, watched.owner)} /></dd>`}
       <dt>Id</dt><dd><code><${Say} text=${id} /></code></dd>
       <dt>Started</dt><dd>${dateOf(record.start_time)} (${age(record.start_time)})</dd>
       <dt>Events</dt><dd>${amount(log.total)}</dd>

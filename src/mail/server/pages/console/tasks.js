@@ -15,6 +15,9 @@ const STATES = ["running", "paused", "completed", "failed", "cancelled"];
 export const linkTo = (id, owner) =>
   `#/tasks/${encodeURIComponent(id)}${owner ? `/${encodeURIComponent(owner)}` : ""}`;
 
+/** Return whose task it is, and which swarm it came from if it is another's. */
+export const whose = (record, owner) => (record.via ? `${record.task_owner} via ${record.via}` : owner);
+
 const keyOf = (record) => `${record.owner ?? ""} ${record.task_id}`;
 
 /** The tasks that were read, kept while other views are open. */
@@ -193,7 +196,7 @@ function Row({ record }) {
         <strong><${Say} text=${record.title || record.task_id} /></strong>
         <span class="facts">
           ${record.owner
-            ? html`<span><${Say} text=${record.owner} most=${60} /></span>`
+            ? html`<span><${Say} text=${whose(record, record.owner)} most=${90} /></span>`
             : html`<code><${Say} text=${record.task_id} most=${36} /></code>`}
           <span>${figures.join(" · ")}</span>
           <time title=${dateOf(record.start_time)}>${age(record.start_time)}</time>
