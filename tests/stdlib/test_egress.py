@@ -57,6 +57,47 @@ def test_what_is_not_public_is_refused_by_address_and_by_name(
     assert world.connected == []
 
 
+@pytest.mark.parametrize(("address", "kind"), NOT_PUBLIC)
+def test_a_policy_for_private_addresses_opens_nothing_else(
+    world: Outside, address: str, kind: str
+) -> None:
+    world.names["inside.example"] = [address]
+    policy = EgressPolicy(private=True)
+    if kind in ("private", "loopback"):
+        assert get(world, "http://inside.example/", policy) == "hello from inside.example"
+        return
+    with pytest.raises(NotPublic, match=f"is an? .*{kind}.* address"):
+        get(world, "http://inside.example/", policy)
+    assert world.connected == []
+
+
+@pytest.mark.parametrize(
+    ("host", "leads_to", "reached"),
+    [
+        ("127.0.0.1:8001", "", True),
+        ("[::1]:8001", "", True),
+        ("localhost:8001", "127.0.0.1", True),
+        ("LocalHost.", "::1", True),
+        ("inside.example", "127.0.0.1", False),
+        ("localhost", "10.0.0.1", False),
+        ("localhost", "169.254.169.254", False),
+        ("10.0.0.1", "", False),
+        ("0.0.0.0", "", False),  # noqa: S104
+    ],
+)
+def test_a_policy_for_loopback_wants_it_named(
+    world: Outside, host: str, leads_to: str, *, reached: bool
+) -> None:
+    world.names[host.lower().partition(":")[0].removesuffix(".")] = [leads_to]
+    policy = EgressPolicy(loopback=True)
+    if reached:
+        assert get(world, f"http://{host}/", policy).startswith("hello")
+        return
+    with pytest.raises(NotPublic):
+        get(world, f"http://{host}/", policy)
+    assert world.connected == []
+
+
 # What IANA's two special-purpose address registries do not call globally reachable, and the
 # multicast ranges; 64:ff9b::/96 and ::ffff:0:0/96 go by the IPv4 address in them.
 SPECIAL_PURPOSE = [

@@ -13,6 +13,7 @@ __all__ = [
     "Address",
     "EgressPolicy",
     "FetchError",
+    "NoAnswer",
     "NotPublic",
     "RefusedAddress",
     "TooLarge",
@@ -28,18 +29,24 @@ _GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 _SPECIAL: Final[tuple[tuple[str, _Network], ...]] = (
     ("a cloud metadata address", ipaddress.ip_network("169.254.169.254/32")),
-    ("a cloud metadata address", ipaddress.ip_network("fd00:ec2::254/128")),
+    ("a cloud metadata address", ipaddress.ip_network("fd00:ec2::/32")),
+    ("a cloud metadata address", ipaddress.ip_network("fd20:ce::/32")),
     ("a cloud metadata address", ipaddress.ip_network("100.100.100.200/32")),
     ("a cloud metadata address", ipaddress.ip_network("192.0.0.192/32")),
     ("a cloud metadata address", ipaddress.ip_network("168.63.129.16/32")),
     ("a 6to4 address", ipaddress.ip_network("2002::/16")),
     ("a 6to4 relay address", ipaddress.ip_network("192.88.99.0/24")),
     # These, or parts of them, count as public for some versions of Python's ipaddress.
-    ("a private address", ipaddress.ip_network("192.0.0.0/24")),
-    ("a private address", ipaddress.ip_network("2001::/23")),
-    ("a private address", ipaddress.ip_network("3fff::/20")),
+    ("a reserved address", ipaddress.ip_network("192.0.0.0/24")),
+    ("a reserved address", ipaddress.ip_network("2001::/23")),
+    ("a reserved address", ipaddress.ip_network("3fff::/20")),
+    *(
+        ("a private address", ipaddress.ip_network(each))
+        for each in ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
+    ),
 )
-_PRIVATE: Final = frozenset({"a loopback address", "a private address"})
+_LOOPBACK: Final = "a loopback address"
+_PRIVATE: Final = frozenset({_LOOPBACK, "a private address"})
 _NAME: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*")
 _NUMERIC_END: Final = re.compile(r"(\A|\.)([0-9]+|0x[0-9a-f]*)\Z")
 _BRACKETED: Final = re.compile(r"\[([^\]]+)\](?::([0-9]{1,5}))?")
@@ -50,6 +57,10 @@ _MAX_PORT: Final = 65535
 
 class FetchError(MAILError, ValueError):
     """A request that got no usable answer; the text never holds the address's credentials."""
+
+
+class NoAnswer(FetchError):
+    """Nothing answers there: the name is unknown, no connection comes about, or it is silent."""
 
 
 class RefusedAddress(FetchError):
@@ -82,8 +93,9 @@ class EgressPolicy:
             such as ``10.0.0.0/8`` that may be reached although they are not public. A name stands
             for whatever it resolves to.
         https_only: Refuse plain http, everywhere.
-        private: Loopback and private addresses may be reached, too; link-local ones and those of a
-            cloud's metadata may not.
+        private: Loopback and private addresses may be reached, too; link-local and reserved ones
+            and those of a cloud's metadata may not.
+        loopback: Loopback addresses may be reached, but by no other name than ``localhost``.
 
     Raises:
         ConfigError: an entry of ``allow`` is none of these.
@@ -92,6 +104,7 @@ class EgressPolicy:
     allow: tuple[str, ...] = ()
     https_only: bool = False
     private: bool = False
+    loopback: bool = False
 
     def __post_init__(self) -> None:
         _ = self._rules
@@ -157,7 +170,8 @@ def check_addresses(
     """Return the addresses of a host, when every one of them may be reached.
 
     Raises:
-        FetchError: there is none, or one cannot be read.
+        NoAnswer: there is none.
+        FetchError: one cannot be read.
         NotPublic: one of them is not public, and the policy does not allow it.
     """
     try:
@@ -165,13 +179,15 @@ def check_addresses(
     except ValueError:
         raise FetchError(f"'{host}' resolves to something that is not an IP address") from None
     if not addresses:
-        raise FetchError(f"'{host}' has no address")
+        raise NoAnswer(f"'{host}' has no address")
     if policy.names(host, port):
         return addresses
+    allowed = _PRIVATE if policy.private else frozenset()
+    if policy.loopback and (host == "localhost" or literal_address(host) is not None):
+        allowed |= {_LOOPBACK}
     for address in addresses:
         kind = _not_public(address)
-        is_allowed = policy.covers(_meant(address), port) or (policy.private and kind in _PRIVATE)
-        if kind and not is_allowed:
+        if kind and kind not in allowed and not policy.covers(_meant(address), port):
             shown = "" if str(address) == host else f" (from '{host}')"
             raise NotPublic(f"{address}{shown} is {kind}, not a public address")
     return addresses
@@ -184,12 +200,11 @@ def _not_public(address: Address) -> str | None:
         if address in network:
             return kind
     kinds = (
-        ("a loopback address", address.is_loopback),
+        (_LOOPBACK, address.is_loopback),
         ("a link-local address", address.is_link_local),
         ("an unspecified address", address.is_unspecified),
         ("a multicast address", address.is_multicast),
-        ("a reserved address", address.is_reserved and not address.is_private),
-        ("a private address", not address.is_global or _outside_unicast(address)),
+        ("a reserved address", not address.is_global or _outside_unicast(address)),
     )
     return next((kind for kind, holds in kinds if holds), None)
 
