@@ -16,7 +16,12 @@ from hypothesis import strategies as st
 from mail.egress.client import EgressPolicy
 from mail.errors import ConfigError, PeerUnreachable, ProtocolError, UnknownSwarm
 from mail.net import SwarmRegistry
-from mail.net.endpoints import is_token_reference, token_reference, token_variable
+from mail.net.endpoints import (
+    is_token_reference,
+    public_key,
+    token_reference,
+    token_variable,
+)
 from mail.net.health import HealthChecks
 from mail.net.peers import PeerAccess
 from mail.net.signatures import KEYS_PATH
@@ -213,9 +218,19 @@ async def test_addresses_inside_are_refused_and_no_packet_leaves(file: Path, url
 
 
 @pytest.mark.parametrize(
-    "url", ["http://169.254.169.254", "http://[fd00:ec2::254]", "http://100.100.100.200"]
+    "url",
+    [
+        "http://169.254.169.254",
+        "http://[fd00:ec2::254]",
+        "http://[fd00:ec2::23]",
+        "http://[fd20:ce::254]",
+        "http://100.100.100.200",
+        "http://[2001:0:7f00:1::]",
+        "http://0.1.2.3",
+        "http://255.255.255.255",
+    ],
 )
-async def test_metadata_of_a_cloud_is_refused_even_where_private_addresses_are_allowed(
+async def test_metadata_and_special_ranges_are_refused_even_where_private_ones_are_allowed(
     file: Path, url: str
 ) -> None:
     world = Outside()
@@ -265,6 +280,73 @@ async def test_what_does_not_answer_as_a_mail_server_is_not_registered(
         await registry.register_swarm("beta", "http://beta.example", volatile=False)
     assert world.connected == [PUBLIC]
     assert set(registry.get_all_endpoints()) == {"alpha"}
+
+
+def refuse_connection(request: httpx.Request) -> httpx.Response:
+    raise httpx.ConnectError("refused", request=request)
+
+
+SILENCE: dict[str, Any] = {
+    "no name": ({}, None),
+    "no connection": ({"beta.example": [PUBLIC]}, refuse_connection),
+    "a proxy alone": ({"beta.example": [PUBLIC]}, lambda _: httpx.Response(502)),
+}
+
+
+@pytest.mark.parametrize("volatile", [True, False])
+@pytest.mark.parametrize("kind", SILENCE)
+async def test_a_server_that_does_not_answer_yet_is_met_when_it_does(
+    file: Path, world: Outside, kind: str, *, volatile: bool
+) -> None:
+    there, handler = world.names, world.handler
+    world.names, world.handler = SILENCE[kind][0], SILENCE[kind][1] or handler
+    registry, back = alpha(file, world), []
+    registry.returned = back.append
+    await registry.register_swarm("beta", "http://beta.example", "tok", {"a": 1}, volatile=volatile)
+    found = registry.get_all_endpoints()["beta"]
+    assert (found["is_active"], found["last_seen"], found["public"]) == (False, None, False)
+    assert registry.get_resolved_auth_token("beta") == "tok"
+    async with registry.access.client() as client:
+        await registry._checks.check_due(client, 0)
+        assert not registry.get_all_endpoints()["beta"]["is_active"]
+        world.names, world.handler = there, handler
+        await registry._checks.check_due(client, 0)
+        await registry._checks.check_due(client, 0)
+    found = registry.get_all_endpoints()["beta"]
+    assert (found["is_active"], found["swarm_description"], found["public"]) == (True, "d", True)
+    assert found["last_seen"] is not None
+    assert (found["metadata"], found["volatile"], back) == ({"a": 1}, volatile, ["beta"])
+    asked = [request.url.path for request in world.requests]
+    assert (asked.count(KEYS_PATH), asked[-1]) == (1, "/health")
+    assert ('"swarm_description": "d"' in text_of(file)) is not volatile
+
+
+async def test_who_answers_later_as_another_swarm_stays_inactive(
+    file: Path, world: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer, world.handler = world.handler, refuse_connection
+    registry = alpha(file, world)
+    await registry.register_swarm("gamma", "http://gamma.example")
+    world.handler = answer
+    async with registry.access.client() as client:
+        await registry._checks.check_due(client, 30)
+    assert not registry.get_all_endpoints()["gamma"]["is_active"]
+    assert "serves the swarm 'beta', not 'gamma'" in caplog.text
+
+
+async def test_keys_of_a_server_that_is_away_stay_and_are_not_taken_on_trust(
+    file: Path, world: Outside
+) -> None:
+    key, other = public_key(b"x" * 32), public_key(b"y" * 32)
+    registry = alpha(file, world)
+    await registry.register_swarm("beta", "http://beta.example", public_key={**key})
+    world.handler = refuse_connection
+    await registry.register_swarm("beta", "http://beta.example")
+    assert registry.get_all_endpoints()["beta"]["public_keys"] == [key]
+    with pytest.raises(ProtocolError, match="does not show that key"):
+        await registry.register_swarm("beta", "http://beta.example", public_key=other["kid"])
+    await registry.register_swarm("beta", "http://beta.example", public_key={**other})
+    assert registry.get_all_endpoints()["beta"]["public_keys"] == [other]
 
 
 async def test_a_server_of_another_swarm_is_not_registered(file: Path, world: Outside) -> None:
@@ -345,6 +427,7 @@ async def test_a_missing_token_is_told_with_the_command_that_makes_one(
     registry = alpha(file, world)
     await registry.register_swarm("beta", "http://beta.example", "tok")
     assert "no token" not in caplog.text
+    registry.unregister_swarm("beta")
     await registry.register_swarm("beta", "http://beta.example")
     assert "'mail token create --role agent --id alpha' on its side" in caplog.text
     assert "set SWARM_AUTH_TOKEN_BETA to that token on this side" in caplog.text
@@ -445,7 +528,40 @@ async def test_an_entry_for_good_does_not_become_volatile_unnoticed(
     registry = alpha(file, world)
     await registry.register_swarm("beta", "http://beta.example", volatile=False)
     with pytest.raises(ProtocolError, match="volatile=false, or remove it"):
-        await registry.register_swarm("beta", "http://beta.example")
+        await registry.register_swarm("beta", "http://beta.example", volatile=True)
+
+
+@pytest.mark.parametrize("volatile", [True, False])
+async def test_what_a_second_registration_leaves_out_stays_as_it_is(
+    file: Path, world: Outside, *, volatile: bool
+) -> None:
+    registry = alpha(file, world)
+    first = {"auth_token": "tok", "metadata": {"team": "b"}, "volatile": volatile}
+    await registry.register_swarm("beta", "http://beta.example", **first)
+    before = registry.get_all_endpoints()["beta"]
+    for url in ("http://beta.example", "http://gamma.example"):
+        await registry.register_swarm("beta", url)
+        found = registry.get_all_endpoints()["beta"]
+        assert found["base_url"] == url
+        for kept in ("auth_token_ref", "metadata", "volatile"):
+            assert found[kept] == before[kept]  # type: ignore[literal-required]
+        assert registry.get_resolved_auth_token("beta") == "tok"
+    await registry.register_swarm("beta", "http://beta.example", "new", {}, volatile=False)
+    found = registry.get_all_endpoints()["beta"]
+    assert (found["metadata"], found["volatile"]) == ({}, False)
+    assert registry.get_resolved_auth_token("beta") == "new"
+    assert "tok" not in text_of(file).replace("auth_token", "").replace("SWARM_AUTH_TOKEN", "")
+
+
+async def test_a_reference_stays_one_when_it_is_left_out(
+    file: Path, world: Outside, held: pytest.MonkeyPatch
+) -> None:
+    registry = alpha(file, world)
+    own = "${SWARM_AUTH_TOKEN_BETA}"
+    await registry.register_swarm("beta", "http://beta.example", own)
+    await registry.register_swarm("beta", "http://beta.example", volatile=False)
+    assert registry.get_all_endpoints()["beta"]["auth_token_ref"] == own
+    assert registry.get_resolved_auth_token("beta") == "from-env"
 
 
 async def test_a_full_registry_names_the_setting(file: Path, world: Outside) -> None:
@@ -503,7 +619,11 @@ async def test_a_peer_that_does_not_answer_is_asked_less_often() -> None:
     world = Outside({"beta.example": [PUBLIC]}, lambda _: httpx.Response(503))
     access = PeerAccess(EgressPolicy(), None, world.resolve, world.transport)
     seen: list[float | None] = []
-    checks = HealthChecks(lambda: {"b": endpoint}, lambda _, latency: seen.append(latency), access)
+    checks = HealthChecks(
+        lambda: {"b": endpoint},
+        lambda _, latency: seen.append(latency),
+        lambda client, entry: access.check_health(client, entry["health_check_url"]),
+    )
     pauses = []
     async with access.client() as client:
         for _ in range(7):
@@ -571,7 +691,7 @@ async def test_a_registry_that_proposes_registers_only_what_is_accepted(
     registry = alpha(file, world, proposes=True)
     found = await registry.discover_swarms(["http://beta.example"])
     assert found.found == ["gamma"]
-    assert "the setting allows" in found.problems[0][1]
+    assert "POST /swarms" in found.problems[0][1]
     assert world.connected == [PUBLIC]  # nobody asked gamma
     assert set(registry.get_all_endpoints()) == {"alpha"}
     with pytest.raises(UnknownSwarm):
@@ -585,9 +705,33 @@ async def test_a_registry_that_proposes_registers_only_what_is_accepted(
         "listed_by": "http://beta.example",
     }
     assert (await registry.discover_swarms(["http://beta.example"])).found == []
+    answer, world.handler = world.handler, refuse_connection
+    with pytest.raises(PeerUnreachable):  # unlike a registration, it must answer
+        await registry.accept_swarm("gamma")
+    world.handler = answer
     await registry.accept_swarm("gamma")
     assert other.get_proposed_swarms() == {}
     assert not other.get_all_endpoints()["gamma"]["volatile"]
+
+
+@pytest.mark.parametrize("inside", ["http://127.0.0.1:8001", "http://localhost", "http://10.0.0.1"])
+async def test_what_is_proposed_never_leads_inside_whatever_a_registration_may_name(
+    file: Path, world: Outside, inside: str
+) -> None:
+    world.names |= {"localhost": ["127.0.0.1"], "turned.example": [[PUBLIC], ["10.0.0.1"]]}
+    world.handler = lambda _: listing({"swarm_name": "beta", "base_url": "http://turned.example"})
+    own = PeerAccess.of_server(allow_private=True)
+    access = PeerAccess(own.policy, own.setting, world.resolve, world.transport)
+    registry = alpha(file, access=access, proposes=True)
+    found = await registry.discover_swarms([inside])  # as a model may write it
+    assert (found.found, len(found.problems), world.requests) == ([], 1, [])
+    assert (await registry.discover_swarms(["http://turned.example"])).found == ["beta"]
+    with pytest.raises(PeerUnreachable, match="not a public address"):
+        await registry.accept_swarm("beta")
+    assert world.connected == [PUBLIC]
+    world.handler = lambda _: httpx.Response(200, json=root("", "inner"))
+    await registry.register_swarm("inner", inside)
+    assert registry.get_all_endpoints()["inner"]["is_active"]
 
 
 async def test_a_proposal_can_be_dismissed_and_they_are_limited(file: Path, world: Outside) -> None:

@@ -16,10 +16,20 @@ from mail.db.memory import MemoryStore
 from mail.net.endpoints import missing_token
 from mail.net.peers import PeerAccess
 from mail.server.app import create_app
-from tests.net.test_registry import INWARD, inward
+from scripts.ports import free_port
+from tests.net.test_registry import INWARD, inward, root
 from tests.server.kit import TOKENS, Template, bearer, config, running_server, serving
-from tests.stdlib.outside import Outside
+from tests.stdlib.outside import PUBLIC, Outside
 
+LOOPBACK = {
+    "http://127.0.0.1:8000",
+    "http://127.0.0.1.",
+    "http://localhost",
+    "http://LOCALHOST.",
+    "http://[::1]",
+    "http://[::ffff:127.0.0.1]",
+    "http://[64:ff9b::7f00:1]",
+}
 ADMIN = bearer("admin")
 
 
@@ -53,7 +63,7 @@ async def peer(tmp_path: Path) -> AsyncIterator[str]:
 
 @pytest.fixture
 async def app(store: MemoryStore, file: Path) -> FastAPI:
-    return app_of(store, file, allow_private=True)
+    return app_of(store, file)
 
 
 @pytest.fixture
@@ -152,10 +162,38 @@ async def test_the_own_name_and_another_swarm_are_refused(
     assert "own swarm" in answer.json()["detail"]
 
 
-async def test_a_server_that_is_not_there_is_told(client: httpx.AsyncClient) -> None:
-    answer = await register(client, name="beta", base_url="http://127.0.0.1:1")
+async def test_a_server_that_starts_later_is_registered_and_shown_as_unreachable(
+    client: httpx.AsyncClient, app: FastAPI, tmp_path: Path
+) -> None:
+    url = f"http://localhost:{free_port()}"
+    answer = await register(client, name="beta", base_url=url, volatile=False)
+    assert answer.status_code == 200, answer.text
+    [_, beta] = (await everything(client))["swarms"]
+    assert (beta["is_active"], beta["last_seen"], beta["base_url"]) == (False, None, url)
+    registry = app.state.mail.registry
+    await registry.stop_health_checks()
+    registry.health_check_interval = 0.01
+    await registry.start_health_checks()
+    other = app_of(MemoryStore(), tmp_path / "beta.json", "beta")
+    async with running_server(other, port=int(url.rpartition(":")[2])), asyncio.timeout(10):
+        while not (beta := (await everything(client))["swarms"][1])["is_active"]:
+            await asyncio.sleep(0.005)
+    assert beta["swarm_description"] == "a swarm for tests"
+    assert [s["swarm_name"] for s in (await client.get("/swarms")).json()["swarms"]][1:] == ["beta"]
+
+
+async def test_a_second_registration_changes_only_what_it_says(
+    client: httpx.AsyncClient, peer: str
+) -> None:
+    first = {"name": "beta", "base_url": peer, "auth_token": "tok", "metadata": {"team": "b"}}
+    assert (await register(client, **first, volatile=False)).status_code == 200
+    answer = await register(client, name="beta", base_url=peer)  # the README's curl, once more
+    assert answer.status_code == 200, answer.text
+    [_, beta] = (await everything(client))["swarms"]
+    assert (beta["volatile"], beta["metadata"], beta["has_token"]) == (False, {"team": "b"}, True)
+    answer = await register(client, name="beta", base_url=peer, volatile=True)
     assert answer.status_code == 400
-    assert "the connection failed" in answer.json()["detail"]
+    assert "register it with volatile=false" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("secret", ["${OPENAI_API_KEY}", "${SWARM_AUTH_TOKEN_GAMMA}", "${HOME}"])
@@ -181,14 +219,16 @@ async def test_no_other_variable_can_be_named(
 async def test_registering_and_discovery_do_not_lead_inside(
     store: MemoryStore, file: Path, url: str
 ) -> None:
+    """But for a registration that names a loopback address as such."""
     app = app_of(store, file)
     world = inward()
     async with serving(app) as client:
         registry = app.state.mail.registry
         policy = registry.access.policy
         registry.access = PeerAccess(policy, "hint", world.resolve, world.transport)
-        answer = await register(client, name="beta", base_url=url)
-        assert answer.status_code == 400, answer.text
+        if url not in LOOPBACK:
+            answer = await register(client, name="beta", base_url=url)
+            assert answer.status_code == 400, answer.text
         body = {"discovery_urls": [url]}
         answer = await client.post("/swarms/discover", json=body, headers=ADMIN)
         assert answer.status_code == 200
@@ -197,16 +237,50 @@ async def test_registering_and_discovery_do_not_lead_inside(
     assert world.requests == []
 
 
-async def test_a_refused_address_names_the_setting(store: MemoryStore, file: Path) -> None:
-    async with serving(app_of(store, file)) as client:
-        answer = await register(client, name="beta", base_url="http://127.0.0.1:1")
+@pytest.mark.parametrize("url", sorted(LOOPBACK))
+async def test_an_administrator_may_name_a_loopback_address(
+    store: MemoryStore, file: Path, url: str
+) -> None:
+    app = app_of(store, file)
+    world = inward()
+    world.handler = lambda _: httpx.Response(200, json=root("", "beta"))
+    async with serving(app) as client:
+        registry = app.state.mail.registry
+        policy = registry.access.policy
+        registry.access = PeerAccess(policy, "hint", world.resolve, world.transport)
+        answer = await register(client, name="beta", base_url=url)
+        assert answer.status_code == 200, answer.text
+    assert len(world.requests) == 2
+
+
+@pytest.mark.parametrize("url", ["http://10.0.0.1", "http://inward.example"])
+async def test_a_refused_address_names_the_setting(
+    store: MemoryStore, file: Path, url: str
+) -> None:
+    app = app_of(store, file)
+    world = inward()
+    async with serving(app) as client:
+        registry = app.state.mail.registry
+        own = registry.access
+        registry.access = PeerAccess(own.policy, own.setting, world.resolve, world.transport)
+        answer = await register(client, name="beta", base_url=url)
     assert answer.status_code == 400
     assert "[server.federation] allow_private allows" in answer.json()["detail"]
+    assert world.requests == []
 
 
 async def test_swarms_that_another_server_lists_wait_for_approval(
-    client: httpx.AsyncClient, peer: str, file: Path
+    client: httpx.AsyncClient, app: FastAPI, file: Path
 ) -> None:
+    peer = "http://beta.example"
+    listed = {"swarms": [{"swarm_name": "beta", "base_url": peer}]}
+    world = Outside({"beta.example": [PUBLIC]})
+    world.handler = lambda request: httpx.Response(
+        200, json=listed if request.url.path == "/swarms" else root("", "beta")
+    )
+    registry = app.state.mail.registry
+    registry.access = PeerAccess(registry.access.policy, None, world.resolve, world.transport)
+
     async def discover(*urls: str) -> dict[str, Any]:
         answer = await client.post("/swarms/discover", json={"discovery_urls": urls}, headers=ADMIN)
         assert answer.status_code == 200, answer.text
@@ -238,17 +312,17 @@ async def test_swarms_that_another_server_lists_wait_for_approval(
 async def test_what_is_kept_survives_a_restart_and_volatile_entries_do_not(
     store: MemoryStore, file: Path, peer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with serving(app_of(store, file, allow_private=True)) as client:
+    async with serving(app_of(store, file)) as client:
         body = {"base_url": peer, "auth_token": "s3cret"}
         assert (await register(client, name="beta", volatile=False, **body)).status_code == 200
     assert "s3cret" not in text_of(file)
     monkeypatch.setenv("SWARM_AUTH_TOKEN_BETA", "s3cret")
-    app = app_of(store, file, allow_private=True)
+    app = app_of(store, file)
     async with serving(app) as client:
         assert app.state.mail.registry.get_resolved_auth_token("beta") == "s3cret"
         assert (await client.delete("/swarms/beta", headers=ADMIN)).status_code == 200
         assert (await register(client, name="beta", **body)).status_code == 200
-    async with serving(app_of(store, file, allow_private=True)) as client:
+    async with serving(app_of(store, file)) as client:
         assert len((await everything(client))["swarms"]) == 1
 
 
@@ -336,7 +410,7 @@ async def test_what_cannot_be_kept_is_503_and_nothing_was_registered(
     store: MemoryStore, tmp_path: Path, peer: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").touch()
-    app = app_of(store, tmp_path / "file" / "registry.json", allow_private=True)
+    app = app_of(store, tmp_path / "file" / "registry.json")
     async with serving(app) as client:
         answer = await register(client, name="beta", base_url=peer, volatile=False)
         assert answer.status_code == 503

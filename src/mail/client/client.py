@@ -614,17 +614,19 @@ class MAILClient(FilesClient):
         base_url: str,
         *,
         auth_token: str | None = None,
-        volatile: bool = True,
+        volatile: bool | None = None,
         metadata: dict[str, Any] | None = None,
         public_key: str | dict[str, Any] | None = None,
     ) -> PostSwarmsResponse:
         """Register a remote swarm with the server (``POST /swarms``; admins only).
 
+        Of one that is registered already, what is left out stays as it is.
+
         Args:
             name: The remote swarm's name.
             base_url: The base URL of its server.
             auth_token: The bearer token the server uses to call the remote swarm.
-            volatile: Discard the registration when the server stops.
+            volatile: Discard the registration when the server stops: by default, if it is new.
             metadata: Any further data to store with it.
             public_key: The key with which it must sign its mail: a JSON Web Key, or the thumbprint
                 of one that its server shows. All that its server shows now by default.

@@ -25,6 +25,7 @@ from mail.egress.rules import (
     Address,
     EgressPolicy,
     FetchError,
+    NoAnswer,
     NotPublic,
     RefusedAddress,
     TooLarge,
@@ -141,7 +142,7 @@ class GuardedTransport:
             found = self._resolve(host, port)
             names = await found if inspect.isawaitable(found) else found
         except (OSError, UnicodeError):
-            raise FetchError(f"the host name '{host}' cannot be resolved") from None
+            raise NoAnswer(f"the host name '{host}' cannot be resolved") from None
         addresses = [*check_addresses(host, port, names, self._policy)]
         if self._remember:
             self._known[host, port] = (time.monotonic() + self._remember, addresses)

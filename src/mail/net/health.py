@@ -3,12 +3,11 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from mail.egress.client import FetchError
-from mail.net.peers import PeerAccess
 from mail.net.types import SwarmEndpoint
 
 if TYPE_CHECKING:
@@ -40,18 +39,18 @@ class HealthChecks:
     Args:
         peers: Returns the entries to check by name.
         observe: Takes what was found.
-        access: How peers are reached.
+        ask: Asks one; raises a FetchError when it does not answer as it should.
     """
 
     def __init__(
         self,
         peers: Callable[[], Mapping[str, SwarmEndpoint]],
         observe: Observe,
-        access: PeerAccess,
+        ask: Callable[["httpx.AsyncClient", SwarmEndpoint], Awaitable[None]],
     ) -> None:
         self._peers = peers
         self._observe = observe
-        self._access = access
+        self._ask = ask
         self._records: dict[str, _Record] = {}
 
     async def run(
@@ -99,7 +98,7 @@ class HealthChecks:
     async def _check(self, client: "httpx.AsyncClient", endpoint: SwarmEndpoint) -> bool:
         name, began = endpoint["swarm_name"], time.monotonic()
         try:
-            await self._access.check_health(client, endpoint["health_check_url"])
+            await self._ask(client, endpoint)
         except FetchError as error:
             if endpoint["is_active"]:
                 _log.warning("swarm %r does not answer any more: %s", name, error)

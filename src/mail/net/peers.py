@@ -27,7 +27,7 @@ from mail.egress.client import (
     read_body,
 )
 from mail.egress.posts import GuardedPosts
-from mail.egress.rules import check_addresses, literal_address
+from mail.egress.rules import NoAnswer, check_addresses, literal_address
 from mail.errors import MAILError, RoutingError
 from mail.redaction import redact
 from mail.version import get_version
@@ -50,8 +50,8 @@ _LONGEST_DETAIL: Final = 500
 _LONGEST_NUMBER: Final = 9
 _OK: Final = 200
 _REDIRECTS: Final = range(300, 400)
+_AWAY: Final = (502, 503, 504)  # the server stops, or a proxy does not find it
 _PRIVATE_TOO: Final = EgressPolicy(private=True)
-"""Allows all addresses but link-local ones and those of a cloud's metadata."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class PeerAccess:
 
     Attributes:
         policy: Which addresses may be.
-        setting: What allows private addresses; named when one is refused.
+        setting: What allows loopback and private addresses; named when one is refused.
         resolve: Answers what addresses a host has; the system's resolver by default.
         transport: Makes the connections; for tests.
         keys: What posts are signed with; None if they are not.
@@ -74,8 +74,8 @@ class PeerAccess:
 
     @classmethod
     def of_server(cls, allow_private: bool, keys: "SigningKeys | None" = None) -> "PeerAccess":
-        """Return how a server reaches others: private addresses only where its settings say so."""
-        policy = _PRIVATE_TOO if allow_private else EgressPolicy()
+        """Return how a server reaches others: at loopback addresses if they are named as such."""
+        policy = EgressPolicy(private=allow_private, loopback=True)
         return cls(policy, "[server.federation] allow_private", keys=keys)
 
     def client(self) -> "httpx.AsyncClient":
@@ -217,11 +217,13 @@ class PeerAccess:
                 finally:
                     await response.aclose()
         except TimeoutError:
-            raise FetchError(f"no answer within {seconds or idle_seconds:g} seconds") from None
+            raise NoAnswer(f"no answer within {seconds or idle_seconds:g} seconds") from None
         except NotPublic as error:
             raise NotPublic(self._explained(error)) from None
         except MAILError:
             raise
+        except httpx.TransportError as error:
+            raise NoAnswer(failure_text(error)) from None
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             raise FetchError(failure_text(error)) from None
 
@@ -395,4 +397,5 @@ def _check_status(status: int) -> None:
     if status in _REDIRECTS:
         raise FetchError("it answers with a redirect; use the address that this leads to")
     if status != _OK:
-        raise FetchError(f"it answers with status {status}")
+        kind = NoAnswer if status in _AWAY else FetchError
+        raise kind(f"it answers with status {status}")

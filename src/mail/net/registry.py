@@ -3,11 +3,13 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mail.config.env import setting
+from mail.egress.rules import EgressPolicy, FetchError, NoAnswer
 from mail.errors import ConfigError, MAILError, PeerUnreachable, UnknownSwarm
 from mail.net.endpoints import (
     SwarmFacts,
@@ -112,7 +114,7 @@ class SwarmRegistry(SwarmEntries):
         self.access = access or PeerAccess()
         self._max_swarms = max_swarms
         self._proposes = proposes
-        self._checks = HealthChecks(self._peers, self._observe, self.access)
+        self._checks = HealthChecks(self._peers, self._observe, self._check_health)
         self.register_local_swarm(local_base_url)
         self.load_persistent_endpoints()
 
@@ -184,13 +186,16 @@ class SwarmRegistry(SwarmEntries):
         base_url: str,
         auth_token: str | None = None,
         metadata: Mapping[str, Any] | None = None,
-        volatile: bool = True,
+        volatile: bool | None = None,
         public_key: str | Mapping[str, Any] | None = None,
+        *,
+        listed: bool = False,
     ) -> None:
-        """Register another swarm, or register it anew, once its server has answered.
+        """Register another swarm, or register it anew: what is left out stays as it is.
 
-        A token stays in memory. The file of an entry that is not volatile names the environment
-        variable that holds it.
+        A server that does not answer yet is registered as inactive, and asked about its swarm once
+        it does. A token stays in memory. The file of an entry that is not volatile names the
+        environment variable that holds it.
 
         Args:
             swarm_name: Its name.
@@ -198,28 +203,44 @@ class SwarmRegistry(SwarmEntries):
             auth_token: What this server authenticates with there, or ``${SWARM_AUTH_TOKEN_<NAME>}``
                 for the environment variable that holds it.
             metadata: A small JSON object to store with it. It is shown to anybody.
-            volatile: Forget it at the end of this process.
+            volatile: Forget it at the end of this process. So is a new one by default.
             public_key: The key with which it must sign its mail: a JSON Web Key, or the thumbprint
                 of one that its server shows. By default it is all keys that its server shows now,
                 if it shows any.
+            listed: Another server has named it: it must answer, and a registry that `proposes`
+                asks it at public addresses only.
 
         Raises:
             ProtocolError: an argument is wrong (also a ValueError).
-            PeerUnreachable: the server does not answer as that swarm's (also a RuntimeError).
+            PeerUnreachable: its address must not be reached, or what answers there is no MAIL
+                server (also a RuntimeError).
             StoreError: the file cannot be written. Nothing was changed.
         """
         name, url = check_name(swarm_name), check_base_url(base_url)
         if name == self.local_swarm_name:
             raise refuse("name", f"'{name}' is the name of this server's own swarm")
+        before = self.get_swarm_endpoint(name)
+        if volatile is None:
+            volatile = before is None or before["volatile"]
         token = check_token(name, auth_token) if auth_token else None
         if not volatile:
             _check_environment(name, token)
         meta = check_metadata(metadata)
-        facts = await self._get_remote_swarm_info(url)
-        if facts["name"] not in (None, name):
-            other = str(facts["name"])[:_SHOWN]
-            raise refuse("base_url", f"the server there serves the swarm {other!r}, not {name!r}")
-        keys = await self._keys_of(name, url, public_key)
+        access, answers = self._access(listed=listed), True
+        try:
+            facts = await self._get_remote_swarm_info(access, name, url)
+        except PeerUnreachable as error:
+            if listed or not isinstance(error.__cause__, NoAnswer):
+                raise
+            _log.warning("swarm %r is registered, but does not answer yet: %s", name, error)
+            facts, answers = facts_of({"swarm": {}}), False
+        keys = before.get("public_keys", []) if before else []
+        if answers or public_key is not None:
+            keys = await self._keys_of(access, name, url, public_key)
+        if before is not None:
+            held_for, held = self._tokens.get(name, (None, None))
+            token = token or (held if held_for == before["base_url"] else before["auth_token_ref"])
+            meta = before["metadata"] if meta is None else meta
         ref = token if volatile else self._get_auth_token_ref(name, token)
         entry = make_endpoint(
             name,
@@ -230,11 +251,20 @@ class SwarmRegistry(SwarmEntries):
             volatile=volatile,
             public_keys=keys,
         )
+        if not answers:
+            entry |= {"is_active": False, "last_seen": None}
         put = partial(self._put, entry)
         await asyncio.to_thread(self._apply if volatile else self._commit, put)
         signed = f", and signs with {', '.join(key['kid'] for key in keys)}" if keys else ""
         _log.info("swarm %r is registered at %s%s", name, url, signed)
         self._take_token(entry, token)
+
+    def _access(self, *, listed: bool) -> PeerAccess:
+        """Return how a server is reached; one that others list only at a public address."""
+        if listed and self._proposes:
+            setting = "a registration by an administrator (POST /swarms)"
+            return replace(self.access, policy=EgressPolicy(), setting=setting)
+        return self.access
 
     def _take_token(self, entry: SwarmEndpoint, token: str | None) -> None:
         """Keep the token of a new entry in memory, and say what is missing for the next start."""
@@ -251,21 +281,27 @@ class SwarmRegistry(SwarmEntries):
             )
         self._warn_of_missing_token(name)
 
-    async def _get_remote_swarm_info(self, swarm_url: str) -> SwarmFacts:
+    async def _get_remote_swarm_info(self, access: PeerAccess, name: str, url: str) -> SwarmFacts:
         """Ask a server about its swarm.
 
         Raises:
-            PeerUnreachable: it does not answer as a MAIL server.
+            ProtocolError: it is that of another swarm.
+            PeerUnreachable: it does not answer as a MAIL server. The cause is a `NoAnswer` if
+                nothing answers there.
         """
         try:
-            async with self.access.client() as client:
-                return facts_of(await self.access.get_object(client, f"{swarm_url}/"))
+            async with access.client() as client:
+                facts = facts_of(await access.get_object(client, f"{url}/"))
         except ValueError as error:  # a FetchError is one
-            text = f"failed to get remote swarm info from {swarm_url}: {error}"
-            raise PeerUnreachable(text, [{"field": "base_url", "problem": str(error)}]) from None
+            text = f"failed to get remote swarm info from {url}: {error}"
+            raise PeerUnreachable(text, [{"field": "base_url", "problem": str(error)}]) from error
+        if facts["name"] not in (None, name):
+            other = str(facts["name"])[:_SHOWN]
+            raise refuse("base_url", f"the server there serves the swarm {other!r}, not {name!r}")
+        return facts
 
     async def _keys_of(
-        self, name: str, url: str, asked: str | Mapping[str, Any] | None
+        self, access: PeerAccess, name: str, url: str, asked: str | Mapping[str, Any] | None
     ) -> list[PublicKey]:
         """Return the keys that a swarm must sign with from now on; none if it need not.
 
@@ -277,8 +313,8 @@ class SwarmRegistry(SwarmEntries):
             return [check_public_key(asked)]
         problem = "it shows none that can be used"
         try:
-            async with self.access.client() as client:
-                shown = shown_keys(await self.access.get_object(client, f"{url}{KEYS_PATH}"))
+            async with access.client() as client:
+                shown = shown_keys(await access.get_object(client, f"{url}{KEYS_PATH}"))
         except ValueError as error:  # a FetchError is one
             shown, problem = [], str(error)
         known = self.get_swarm_endpoint(name)
@@ -387,6 +423,37 @@ class SwarmRegistry(SwarmEntries):
             self.session = self.access.client()
         return self.session
 
+    async def _check_health(self, client: "httpx.AsyncClient", entry: SwarmEndpoint) -> None:
+        """Ask a swarm's server how it is, and who it is if it has not said so yet.
+
+        Raises:
+            FetchError: it does not answer, or not as that swarm's.
+        """
+        await self.access.check_health(client, entry["health_check_url"])
+        if entry["last_seen"] is not None:
+            return
+        name, url = entry["swarm_name"], entry["base_url"]
+
+        def put(endpoints: Endpoints, proposed: dict[str, ProposedSwarm]) -> None:
+            known = endpoints.get(name)
+            if known is not None and known["base_url"] == url and known["last_seen"] is None:
+                endpoints[name] = {
+                    **known,
+                    "version": facts["version"],
+                    "swarm_description": facts["description"],
+                    "keywords": facts["keywords"],
+                    "public": facts["public"],
+                    "public_keys": known.get("public_keys") or keys,
+                }
+
+        try:
+            facts = await self._get_remote_swarm_info(self.access, name, url)
+            keys = entry.get("public_keys") or await self._keys_of(self.access, name, url, None)
+            await asyncio.to_thread(self._apply if entry["volatile"] else self._commit, put)
+        except MAILError as error:
+            _log.warning("swarm %r stays inactive: %s", name, error)
+            raise FetchError(str(error)) from None
+
     def _observe(self, checked: SwarmEndpoint, latency: float | None) -> None:
         # Without the lock, which may be held while the file is written; at worst the next check
         # says the same.
@@ -434,8 +501,9 @@ class SwarmRegistry(SwarmEntries):
     async def _discover_from_endpoint(self, url: str) -> Discovery:
         try:
             base_url = check_base_url(url, "discovery_urls")
-            async with self.access.client() as client:
-                listing = await self.access.get_listing(client, base_url)
+            access = self._access(listed=True)
+            async with access.client() as client:
+                listing = await access.get_listing(client, base_url)
         except ValueError as error:  # a FetchError is one
             return Discovery([], [(url[:_SHOWN], str(error))])
         new: dict[str, ProposedSwarm] = {}
@@ -461,7 +529,7 @@ class SwarmRegistry(SwarmEntries):
         if not isinstance(name, str):
             raise refuse("swarm_name", "must be text")
         listed = proposal_from_json(name, {**entry, "listed_by": base_url})
-        self.access.check_literal(listed["base_url"])
+        self._access(listed=True).check_literal(listed["base_url"])
         return listed
 
     def _propose(self, new: Mapping[str, ProposedSwarm]) -> list[str]:
@@ -482,7 +550,7 @@ class SwarmRegistry(SwarmEntries):
         async def register(swarm: ProposedSwarm) -> None:
             try:
                 async with places:
-                    await self.register_swarm(swarm["swarm_name"], swarm["base_url"])
+                    await self.register_swarm(swarm["swarm_name"], swarm["base_url"], listed=True)
             except MAILError as error:
                 result.problems.append((swarm["base_url"], str(error)))
             else:
@@ -500,7 +568,7 @@ class SwarmRegistry(SwarmEntries):
         proposal = self.get_proposed_swarms().get(swarm_name)
         if proposal is None:
             raise UnknownSwarm(f"no swarm '{swarm_name[:_SHOWN]}' is proposed")
-        await self.register_swarm(swarm_name, proposal["base_url"], volatile=False)
+        await self.register_swarm(swarm_name, proposal["base_url"], volatile=False, listed=True)
 
 
 def _check_environment(name: str, token: str | None) -> None:

@@ -116,7 +116,7 @@ class RegistrationIn(RequestBody):
     ] = None
     volatile: Annotated[
         bool | None,
-        Field(description="Forget it when the server stops.", json_schema_extra={"default": True}),
+        Field(description="Forget it when the server stops: by default, if it is new."),
     ] = None
 
 
@@ -243,11 +243,12 @@ async def register_swarm(
     body: RegistrationIn,
     key: IdempotencyKey = None,
 ) -> JSONResponse:
-    """Register another swarm, or register it anew.
+    """Register another swarm, or register it anew: what is left out stays as it is.
 
-    Its server must answer as that swarm's. A volatile entry lives in the memory of this server;
-    any other is kept in the registry's file, which holds no token but names the variable that
-    does.
+    A server that does not answer yet is inactive until it does; one that answers as another swarm's
+    is refused. Loopback addresses may be named. A volatile entry lives in the memory of this
+    server; any other is kept in the registry's file, which holds no token but names the variable
+    that does.
     """
     return await _register(state, caller, body)
 
@@ -329,7 +330,7 @@ async def _register(state: ServerState, caller: Caller, body: RegistrationIn) ->
         body.base_url,
         body.auth_token,
         body.metadata,
-        volatile=body.volatile is not False,
+        volatile=body.volatile,
         public_key=body.public_key,
     )
     return _registered(caller, body.name)
