@@ -161,7 +161,7 @@ def _wrapper(**fields: Any) -> Any:
             "payload.sender",
         ),
         (_wrapper(task_owner="user:ines@weather"), "forward", UnknownTask, "high-water"),
-        (_wrapper(msg_type="broadcast_complete"), "forward", ProtocolError, "msg_type"),
+        (_wrapper(msg_type="buffered"), "forward", ProtocolError, "msg_type"),
         ({"message_id": "1"}, "forward", ProtocolError, "source_swarm"),
     ],
 )

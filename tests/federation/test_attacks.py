@@ -21,12 +21,14 @@ from mail.core.runtime.peering import load_peering
 from mail.core.schema import parse_interswarm_message
 from mail.db.base import Owner
 from mail.server.routes import interswarm
-from tests.federation.harbour import HARBOUR, WEATHER, harbour, weather
+from tests.federation.harbour import HARBOUR, WEATHER, forecast, harbour, weather
 from tests.federation.kit import (
+    Agent,
     Node,
     federation,
     settings,
     started,
+    swarm,
     token_of,
     until,
     wrapper,
@@ -82,7 +84,14 @@ ATTACKS: dict[str, tuple[int, dict[str, Any]]] = {
         )
         for kind in ("system", "user", "admin")
     },
-    "the end of a task": (400, {"msg_type": "broadcast_complete"}),
+    "the end of a task that is not there": (
+        404,
+        {
+            "msg_type": "broadcast_complete",
+            "p_broadcast_id": "an-id",
+            "p_recipients": [{"address_type": "agent", "address": "all"}],
+        },
+    ),
     "an owner of the own swarm": (404, {"task_owner": f"user:ines@{WEATHER}"}),
     "an owner that is none": (400, {"task_owner": "ines"}),
     "a contributor that is none": (400, {"task_contributors": ["ines"]}),
@@ -154,6 +163,8 @@ async def test_only_registered_swarms_may_send_mail(
     answer = await send(node, wrapper(who or EVIL, WEATHER), who, route)
     assert answer.status_code == status, answer.text
     assert f"refused POST /interswarm/{route} of " in told(caplog)[-1]
+    if who == "stranger":
+        assert "an administrator registers one with POST /swarms" in answer.json()["detail"]
     assert await owners(node) == set()
 
 
@@ -288,6 +299,27 @@ async def test_exposing_fewer_agents_narrows_whom_peers_reach() -> None:
             to = {"address_type": "agent", "address": f"{agent}@{WEATHER}"}
             answer = await send(node, wrapper(HARBOUR, WEATHER, p_recipient=to), HARBOUR)
             assert answer.status_code == status, answer.text
+
+
+@pytest.mark.parametrize(
+    ("expose", "reached"), [(None, {"chief", "desk", "wind"}), (["wind", "cellar"], {"wind"})]
+)
+async def test_peers_reach_every_entrypoint_and_every_open_agent(
+    expose: list[str] | None, reached: set[str]
+) -> None:
+    template = swarm(
+        WEATHER,
+        chief=Agent(script=forecast, leads=True),
+        desk=Agent(script=forecast, leads=True),
+        wind=Agent(script=forecast, open=True, targets=["chief"]),
+        cellar=Agent(script=forecast, targets=["chief"]),
+    )
+    async with started(template, [HARBOUR], config=settings(WEATHER, expose)) as node:
+        await know(node, HARBOUR)
+        for agent in ("chief", "desk", "wind", "cellar"):
+            to = {"address_type": "agent", "address": f"{agent}@{WEATHER}"}
+            answer = await send(node, wrapper(HARBOUR, WEATHER, p_recipient=to), HARBOUR)
+            assert answer.status_code == (200 if agent in reached else 400), answer.text
 
 
 async def test_a_swarm_without_mail_to_others_takes_none() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,19 @@ from mail.core.interswarm import PEER_ROLE
 from mail.db.base import Owner, Store
 from mail.llm.script import Script, Steps, call
 from mail.llm.script_view import ScriptView
+from mail.testing import LoopbackPeer
 from tests.federation.harbour import HARBOUR, TIDE, WEATHER, harbour, weather
-from tests.federation.kit import Agent, Node, events_of, federation, swarm, token_of, until
+from tests.federation.kit import (
+    Agent,
+    Node,
+    events_of,
+    federation,
+    started,
+    swarm,
+    token_of,
+    until,
+    wrapper,
+)
 from tests.server.kit import frames
 from tests.support.databases import DATABASES
 
@@ -236,3 +247,73 @@ async def test_a_persons_message_to_another_swarm_is_streamed(nodes: Nodes) -> N
     assert [int(event["id"]) for event in frames(rest.text) if "id" in event] == numbers[2:]
     after = await nodes[WEATHER].store.events(Owner(WEATHER, "user", "otto"), "streamed")
     assert len(after) == len(stored)
+
+
+# --- a peer that says it is done ----------------------------------------------------------------
+
+
+def chief(view: ScriptView) -> Steps:
+    """Have the clerk ask, and finish with what the clerk says."""
+    if view.mail.sender_type == "user":
+        return call("send_request", target="clerk", subject="Wind", body=view.body)
+    if view.sender != "clerk":
+        return call("await_message", reason=f"read: {view.body}")
+    return call("task_complete", finish_message=f"{view.sender} says: {view.body}")
+
+
+def clerk(view: ScriptView) -> Steps:
+    """Ask the weather, and pass on what it says."""
+    if view.sender == "chief":
+        return call("send_request", target="wind@weather", subject="Wind", body=view.body)
+    return call("send_response", target="chief", subject="Re", body=f"{view.sender}: {view.body}")
+
+
+def office() -> MAILSwarmTemplate:
+    """Return a swarm in which not the entrypoint asks."""
+    return swarm(
+        HARBOUR,
+        chief=Agent(script=chief, leads=True, targets=["clerk"]),
+        clerk=Agent(script=clerk, open=True, targets=["chief", "wind@weather"]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("template", "body", "answer", "readers"),
+    [
+        (harbour, "ask wind@weather: 14:00?", "wind@weather says: Four knots.", {"dispatcher"}),
+        (office, "14:00?", "clerk says: wind@weather: Four knots.", {"chief", "clerk"}),
+    ],
+)
+async def test_the_end_of_a_peers_run_answers_and_leaves_the_task_to_its_own_swarm(
+    template: Callable[[], MAILSwarmTemplate], body: str, answer: str, readers: set[str]
+) -> None:
+    async with started(template(), [WEATHER]) as node, LoopbackPeer(name=WEATHER) as peer:
+        about = {"name": WEATHER, "base_url": peer.url, "auth_token": "t"}
+        assert (await node.client("root").post("/swarms", json=about)).status_code == 200
+        asking = asyncio.create_task(node.ask(body, task_id="crossing"))
+        asked = await until(lambda: [r.body for r in peer.requests if r.path.endswith("/forward")])
+        done = wrapper(
+            WEATHER,
+            HARBOUR,
+            msg_type="broadcast_complete",
+            payload={
+                "task_id": asked[0]["message"]["payload"]["task_id"],
+                "broadcast_id": "b-1",
+                "sender": {"address_type": "agent", "address": "wind"},
+                "recipients": [{"address_type": "agent", "address": "all"}],
+                "subject": "::task_complete::",
+                "body": "Four knots.",
+            },
+            task_owner=f"user:ines@{HARBOUR}",
+            task_contributors=[f"user:ines@{HARBOUR}", f"swarm:{HARBOUR}@{WEATHER}"],
+        )
+        for _ in range(2):  # a repeated delivery gets the first receipt
+            taken = await node.client(WEATHER).post("/interswarm/back", json={"message": done})
+            assert taken.status_code == 200, taken.text
+        assert (await asking)["response"] == answer
+        task = await node.task("crossing")
+        shown = [event["extra_data"]["full_message"] for event in events_of(task, "new_message")]
+        theirs = [m for m in shown if m["message"]["sender"]["address"] == "wind@weather"]
+        assert {m["message"]["recipient"]["address"] for m in theirs} == readers
+        assert [m["msg_type"] for m in theirs] == ["response"] * len(readers)
+        await until(lambda: nothing_left(node))  # nobody waits for an answer

@@ -36,8 +36,6 @@ SETTINGS = """
 host = "127.0.0.1"
 [server.settings]
 print_llm_streams = false
-[server.federation]
-allow_private = true
 """
 TASKS, KILLS = 12, 4
 PATIENCE = 60.0
@@ -111,7 +109,7 @@ async def folder(tmp_path: Path) -> AsyncIterator[Folder]:
     try:
         await asyncio.gather(*map(made.start, SWARMS))
         for swarm, other in (SWARMS, SWARMS[::-1]):
-            about = {"name": other, "base_url": f"http://127.0.0.1:{made.ports[other]}"}
+            about = {"name": other, "base_url": f"http://localhost:{made.ports[other]}"}
             async with made.client(swarm, "root") as client:
                 answer = await client.post("/swarms", json={**about, "volatile": False})
                 assert answer.status_code == 200, answer.text

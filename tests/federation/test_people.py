@@ -1,19 +1,33 @@
 """``POST /interswarm/message``: what people send to agents of this swarm and of others."""
 
 import asyncio
+import contextlib
+import logging
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from mail.auth.callers import Caller
 from mail.client import MAILClient
 from mail.config import ClientConfig
 from mail.errors import ClientDecodeError, ClientHTTPError
+from mail.server.app import create_app
 from mail.testing.peer import LoopbackPeer
 from tests.federation.harbour import HARBOUR, TIDE, WEATHER, harbour, weather
-from tests.federation.kit import Node, federation, token_of, until, wrapper
-from tests.server.kit import frames
+from tests.federation.kit import (
+    Node,
+    federation,
+    settings,
+    stores_in,
+    token_of,
+    until,
+    wrapper,
+)
+from tests.server.kit import frames, running_server
+from tests.server.token_stub import Service
 
 Nodes = Mapping[str, Node]
 OLD = "old"
@@ -291,3 +305,41 @@ class TestJSONWhereAStreamWasAskedFor:
             stream = await client.stream_interswarm_message("nonsense", "x", targets=["chief@old"])
             with pytest.raises(ClientDecodeError, match="neither a stream"):
                 [event async for event in stream]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_token_of_an_authority_that_both_servers_ask_is_the_callers_to_give(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, *, stream: bool
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    stores, authority, secret = stores_in(tmp_path, HARBOUR, WEATHER), Service(), "of-alice-7f3a"
+    headers = {"Authorization": f"Bearer {secret}"}
+    async with contextlib.AsyncExitStack() as stack:
+        urls = {}
+        for template in (harbour(), weather()):
+            auth = await stack.enter_async_context(authority.serve())
+            store = stores[template.name]
+            options = {"template": template, "store": store, "auth": auth}
+            app = create_app(settings(template.name), **options)
+            stack.push_async_callback(store.close)
+            urls[template.name] = (await stack.enter_async_context(running_server(app))).url
+        peer = await stack.enter_async_context(LoopbackPeer(name=TIDE))
+        authority.info = {"role": "admin", "id": "root", "api_key": "key"}
+        http = await stack.enter_async_context(httpx.AsyncClient(base_url=urls[HARBOUR]))
+        for name, url in ((WEATHER, urls[WEATHER]), (TIDE, peer.url)):
+            about = {"name": name, "base_url": url}
+            answer = await http.post("/swarms", json=about, headers={"Authorization": "Bearer a"})
+            assert answer.status_code == 200, answer.text
+        authority.info = {"role": "user", "id": "alice", "api_key": "key"}
+        said = message("chief@weather", stream=stream) | {"user_token": secret}
+        answer = await http.post("/interswarm/message", json=said, headers=headers, timeout=20)
+        assert answer.status_code == 200, answer.text
+        assert "for alice: 14:00?" in answer.text
+        assert all(secret not in str(request) for request in peer.requests)
+    mine = [r.getMessage() for r in caplog.records if r.name.startswith("mail")]
+    assert mine
+    assert secret not in "".join(mine)
+    files = [tmp_path / f"{name}.db" for name in stores]
+    kept = b"".join(path.read_bytes() for path in files)
+    assert b"14:00?" in kept
+    assert secret.encode() not in kept

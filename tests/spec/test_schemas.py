@@ -18,7 +18,6 @@ from mail.core.addresses import AddressType
 from mail.core.schema import parse_interswarm_message, parse_message
 from mail.core.wire import (
     MAIL_MESSAGE_TYPES,
-    InterswarmKind,
     MAILBroadcast,
     MAILInterrupt,
     MAILInterswarmMessage,
@@ -146,7 +145,7 @@ def test_the_interswarm_schema_and_its_type_have_the_same_fields() -> None:
     written = schema_of(INTERSWARM)
     assert set(written["properties"]) == set(MAILInterswarmMessage.__annotations__)
     assert set(written["required"]) == set(MAILInterswarmMessage.__required_keys__)
-    assert written["properties"]["msg_type"]["enum"] == list(InterswarmKind.__args__)
+    assert written["properties"]["msg_type"]["enum"] == MAIL_MESSAGE_TYPES
 
 
 def test_the_schemas_list_the_kinds_and_parties_of_the_code() -> None:

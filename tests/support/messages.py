@@ -98,7 +98,7 @@ def messages(draw: st.DrawFn) -> dict[str, Any]:
 @st.composite
 def interswarm_messages(draw: st.DrawFn) -> dict[str, Any]:
     """Draw a valid message between swarms."""
-    kind = draw(st.sampled_from(KINDS[:4]))
+    kind = draw(st.sampled_from(KINDS))
     fields = {
         "message_id": ids,
         "source_swarm": names,

@@ -364,12 +364,12 @@ class FederationConfig(FileBacked):
     """``[server.federation]``: other swarms.
 
     ``base_url`` is where they reach this server, None the address that it listens on.
-    ``allow_private`` lets it reach loopback and private addresses, too; ``max_swarms`` is how many
-    the registry holds, those that are only proposed included. ``expose`` are the agents that mail
-    of other swarms may reach, among the entrypoint and those with ``enable_interswarm``; None for
-    all of these. Mail that another swarm has not taken after ``give_up_after`` seconds is given up,
-    at most six days: servers know a repeated delivery for seven. A request that has got no answer
-    ``answer_within`` seconds after it was written is closed.
+    ``allow_private`` lets registered swarms be at private addresses, too; ``max_swarms`` is how
+    many the registry holds, those that are only proposed included. ``expose`` are the agents that
+    mail of other swarms may reach, among those with ``enable_entrypoint`` or ``enable_interswarm``;
+    None for all of these. Mail that another swarm has not taken after ``give_up_after`` seconds is
+    given up, at most six days: servers know a repeated delivery for seven. A request that has got
+    no answer ``answer_within`` seconds after it was written is closed.
 
     ``signing_key_file`` is the file of the key with which this server signs its mail, None for mail
     without signatures. ``require_signatures`` refuses mail that is not signed. A signature counts

@@ -18,7 +18,7 @@ from mail.core.addresses import (
     parse_agent_address,
 )
 from mail.core.envelope import Envelope
-from mail.core.wire import InterswarmKind, MAILInterswarmMessage
+from mail.core.wire import MAILInterswarmMessage
 from mail.errors import ProtocolError
 
 __all__ = [
@@ -274,7 +274,7 @@ def wrap(
         "target_swarm": target,
         "timestamp": envelope.timestamp,
         "payload": outgoing.to_wire()["message"],
-        "msg_type": cast("InterswarmKind", envelope.kind),
+        "msg_type": envelope.kind,
         "task_owner": task_owner,
         "task_contributors": list(contributors),
         "metadata": control.to_metadata() if control else {},

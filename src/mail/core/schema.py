@@ -20,13 +20,13 @@ from typing_extensions import TypedDict
 
 from mail.core.wire import (
     MAIL_MESSAGE_TYPES,
-    InterswarmKind,
     MAILBroadcast,
     MAILInterrupt,
     MAILInterswarmMessage,
     MAILMessage,
     MAILRequest,
     MAILResponse,
+    MessageKind,
 )
 from mail.errors import ProtocolError
 
@@ -175,7 +175,7 @@ class _InterswarmWrapper(TypedDict):
     target_swarm: str
     timestamp: str
     payload: dict[str, Any]
-    msg_type: InterswarmKind
+    msg_type: MessageKind
     task_owner: str
     task_contributors: Annotated[list[str], Field(fail_fast=True)]
     auth_token: NotRequired[str | None]

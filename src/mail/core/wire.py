@@ -9,7 +9,6 @@ from mail.core.addresses import MAILAddress
 
 __all__ = [
     "MAIL_MESSAGE_TYPES",
-    "InterswarmKind",
     "MAILBroadcast",
     "MAILInterrupt",
     "MAILInterswarmMessage",
@@ -21,7 +20,6 @@ __all__ = [
 ]
 
 MessageKind = Literal["request", "response", "broadcast", "interrupt", "broadcast_complete"]
-InterswarmKind = Literal["request", "response", "broadcast", "interrupt"]
 
 MAIL_MESSAGE_TYPES: Final[list[str]] = [
     "request",
@@ -129,7 +127,7 @@ class MAILInterswarmMessage(TypedDict):
     target_swarm: Annotated[str, Field(description="The swarm that it is for.")]
     timestamp: Annotated[str, Field(description="When it was sent.")]
     payload: Annotated[MAILPayload, Field(description="The message.")]
-    msg_type: Annotated[InterswarmKind, Field(description="The kind of message.")]
+    msg_type: Annotated[MessageKind, Field(description="The kind of message.")]
     task_owner: Annotated[str, Field(description="Whose task it is, as `role:id@swarm`.")]
     task_contributors: Annotated[
         list[str],

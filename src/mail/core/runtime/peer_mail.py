@@ -193,7 +193,7 @@ class PeerDoor:
 
     def _check_row(self, row: TaskRow | None, mail: PeerMail) -> None:
         """See that mail fits the row of its task, or may open one."""
-        if row is None and not mail.opens:
+        if row is None and (not mail.opens or mail.envelope.kind == "broadcast_complete"):
             raise UnknownTask(mail.envelope.task_id)
         if row is not None and mail.task_owner != row.task_owner:
             wire_id = wire_task_id(self.context.owner.role, row.task_id)
@@ -321,15 +321,21 @@ class PeerDoor:
         """Return what is delivered, and to whom.
 
         The last words of a MAIL 1.3.6 server name an agent by guess and answer no request: they go
-        to the agents that still wait for one of its swarm, or to whom they name if that is here.
+        to the agents that still wait for one of its swarm, or to whom they name if that is here. A
+        ``broadcast_complete`` goes to these agents and the entrypoint, as a response.
         """
-        envelope = mail.envelope
-        waiting = task.peering.requests.items() if task.peering and farewell else ()
+        envelope, answers = mail.envelope, mail.envelope.kind == "broadcast_complete"
+        waiting = task.peering.requests.items() if task.peering and (farewell or answers) else ()
+        told = [(key[1], ask.asker) for key, ask in waiting if key[0] == mail.peer]
+        if answers and self.context.entrypoint not in [name for _, name in told]:
+            told.append((envelope.ref, self.context.entrypoint))
         found = []
-        for ref, ask in [(key[1], ask) for key, ask in waiting if key[0] == mail.peer]:
-            to = create_agent_address(ask.asker)
-            if ask.asker in self.context.agents:
-                found.append((envelope._replace(ref=ref, recipients=(to,)), [ask.asker]))
+        for ref, name in told:
+            to = create_agent_address(name)
+            if name in self.context.agents:
+                found.append(
+                    (envelope._replace(kind="response", ref=ref, recipients=(to,)), [name])
+                )
         if found:
             return found
         try:
@@ -349,7 +355,7 @@ class PeerDoor:
         reach = {
             name
             for name, agent in agents.items()
-            if (name == self.context.entrypoint or agent.enable_interswarm)
+            if (agent.enable_entrypoint or agent.enable_interswarm)
             and (exposed is None or name in exposed)
         }
         part = task.peering.writers.get(mail.peer, set()) if task.peering else set()

@@ -104,8 +104,8 @@ class RuntimeSettings:
         max_attempts: Process deaths that one delivery may cause before it is put aside.
         recent_events: Events kept in memory per task for the synchronous accessors.
         recent_tasks: Finished tasks kept in memory for the synchronous accessors.
-        exposed: The agents that mail of other swarms may reach, among those that it can reach: the
-            entrypoint and agents with ``enable_interswarm``. None for all of these.
+        exposed: The agents that mail of other swarms may reach, among those with
+            ``enable_entrypoint`` or ``enable_interswarm``. None for all of these.
         stream_buffer: Events buffered per stream; a slower reader catches up from the store.
         memories: What named memories hold that nobody has changed, by name.
         hint_pause: Seconds after which other swarms hear that nothing goes on in a task but
