@@ -61,16 +61,15 @@ class Place:
         return self.folder / "server.log"
 
     def config(self) -> Path:
-        """Return the project's configuration, or a copy that lets servers on loopback meet.
+        """Return the project's configuration, or a copy for servers that meet.
 
-        The copy names the swarm, too, for commands beside the server.
+        The copy names the swarm, for commands beside the server.
         """
         if not self.federated:
             return ROOT / "mail.toml"
         copy = self.folder / "mail.toml"
         settings = (ROOT / "mail.toml").read_text(encoding="utf-8")
-        loopback = settings.replace("allow_private = false", "allow_private = true")
-        named = loopback.replace('name = "example-no-proxy"', f'name = "{self.swarm}"')
+        named = settings.replace('name = "example-no-proxy"', f'name = "{self.swarm}"')
         copy.write_text(f"{named}\n[server.teams]\nenabled = true\n", encoding="utf-8")
         return copy
 

@@ -3,21 +3,18 @@
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from mail.cli import main
-from mail.db.memory import MemoryStore
 from mail.db.postgres.store import PostgresStore
 from mail.net import SwarmRegistry
 from mail.net.endpoints import public_key
+from mail.net.peers import PeerAccess
 from mail.net.registry_table import shared_registry
 from mail.net.signatures import SigningKeys
-from mail.server.app import create_app
-from tests.net.test_registry import HERE
-from tests.server.kit import Template, config
-from tests.support.background import served
+from tests.net.test_registry import HERE, town
+from tests.stdlib.outside import Outside
 
 
 @pytest.fixture
@@ -33,25 +30,28 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def peer() -> Any:
-    """A real server of the swarm 'beta', in a thread: commands have an event loop of their own."""
+def world(monkeypatch: pytest.MonkeyPatch) -> Outside:
+    """Return a world in which a server of the swarm 'beta' is at a public address."""
+    world, made = town("beta"), PeerAccess.of_server
 
-    async def make() -> Any:
-        template: Any = Template()
-        template.name, template.public = "beta", True
-        app = create_app(config(), template=template, store=MemoryStore())
-        made.append(app)
-        return app
+    def of_server(allow_private: bool) -> PeerAccess:
+        own = made(allow_private)
+        return PeerAccess(own.policy, own.setting, world.resolve, world.transport)
 
-    made: list[Any] = []
-    with served(make) as url:
-        made[0].state.mail.registry.register_local_swarm(url)
-        yield url
+    monkeypatch.setattr(PeerAccess, "of_server", of_server)
+    return world
+
+
+@pytest.fixture
+def peer(world: Outside) -> str:
+    """Return the address of that server."""
+    return "http://beta"
 
 
 async def proposing(file: Path, peer: str) -> SwarmRegistry:
     """Return the registry of a server that has discovered a peer."""
-    registry = SwarmRegistry("alpha", HERE, str(file), "of the server", ["k"], True, proposes=True)
+    about = ("alpha", HERE, str(file), "of the server", ["k"], True)
+    registry = SwarmRegistry(*about, access=PeerAccess.of_server(False), proposes=True)
     assert (await registry.discover_swarms([peer])).found == ["beta"]
     return registry
 
@@ -116,16 +116,17 @@ def test_accepting_and_removing_reach_the_server(
     assert registry.get_swarm_endpoint("beta") is None
 
 
-def test_the_setting_of_the_server_holds(
-    file: Path, peer: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+@pytest.mark.parametrize("inside", ["127.0.0.1", "10.0.0.1"])
+def test_what_was_proposed_is_reached_at_public_addresses_only(
+    file: Path, world: Outside, peer: str, capsys: pytest.CaptureFixture[str], inside: str
 ) -> None:
+    """Whatever the settings allow to those that an administrator registers."""
     asyncio.run(proposing(file, peer))
-    strict = tmp_path / "strict.toml"
-    strict.write_text("[server.swarm]\nname = 'alpha'\n")
-    code, out, err = run(capsys, "accept", "beta", "-c", str(strict), "-rf", str(file))
+    world.names["beta"] = [inside]
+    code, out, err = run(capsys, "accept", "beta")
     assert (code, out) == (1, "")
-    assert "is a loopback address" in err
-    assert "[server.federation] allow_private" in err
+    assert f"{inside} (from 'beta') is a " in err
+    assert "POST /swarms" in err
 
 
 def test_a_damaged_file_is_told_and_left_alone(

@@ -3,43 +3,35 @@
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from mail.cli.repl.commands import COMMANDS
 from mail.cli.repl.parsing import LEAVE
-from mail.config.server import FederationConfig
 from mail.db.memory import MemoryStore
+from mail.net.peers import PeerAccess
 from mail.server.app import create_app
 from tests.cli.terminal import terminal
-from tests.server.kit import TOKENS, Template, config, running_server, serving
+from tests.net.test_registry import town
+from tests.server.kit import TOKENS, serving
 from tests.support.till import definition, settings, till
 
 pytestmark = pytest.mark.e2e
 
 ASKED = """'[{"role":"user","content":"Summarise the plan"}]' '[]'"""
 PRICE = '[{"type": "function", "name": "price", "parameters": {"type": "object"}}]'
-PEER = "http://peer"
-"""Stands for the address of another server, of the swarm 'beta'."""
+PEER = "http://beta"
+"""The address of another server, of the swarm 'beta'."""
 
 
 @pytest.fixture
 async def place(store: MemoryStore) -> AsyncIterator[str]:
-    federation = FederationConfig(allow_private=True)
-    options = settings(debug=True).model_copy(update={"federation": federation})
-    async with serving(create_app(options, template=till(), store=store)) as client:
+    app, world = create_app(settings(debug=True), template=till(), store=store), town("beta")
+    async with serving(app) as client:
+        registry = app.state.mail.registry
+        policy = registry.access.policy
+        registry.access = PeerAccess(policy, None, world.resolve, world.transport)
         yield str(client.base_url).rstrip("/")
-
-
-@pytest.fixture
-async def peer() -> AsyncIterator[str]:
-    template: Any = Template()
-    template.name, template.public = "beta", True
-    app = create_app(config(), template=template, store=MemoryStore())
-    async with running_server(app) as server:
-        app.state.mail.registry.register_local_swarm(server.url)
-        yield server.url
 
 
 EVERY: dict[str, list[tuple[str, str]]] = {
@@ -149,10 +141,10 @@ EVERY: dict[str, list[tuple[str, str]]] = {
         (f"sr gamma {PEER}", r"error registering swarm: (?!HTTP).*serves the swarm 'beta'"),
     ],
     "swarms-get": [
-        ("swarms-get", r"found 1 swarms:\nbeta@http://127"),
+        ("swarms-get", r"found 1 swarms:\nbeta@http://beta\n"),
         ("sg --json", r'"swarm_name": "beta"'),
     ],
-    "swarms-registry": [("swarms-registry", r"test-swarm@.*\nbeta@http://127[^\n]*\n")],
+    "swarms-registry": [("swarms-registry", r"test-swarm@.*\nbeta@http://beta[^\n]*\n")],
     "swarm-remove": [
         ("swarm-remove beta", r"swarm beta removed\n"),
         ("srm beta", r"error removing swarm: (?!HTTP)no swarm 'beta' is registered or proposed"),
@@ -162,7 +154,7 @@ EVERY: dict[str, list[tuple[str, str]]] = {
             f"swarms-discover {PEER} http://127.0.0.1:1",
             r"swarm beta is proposed\nhttp://127.0.0.1:1: ",
         ),
-        ("sgr", r"beta@http://127[^\n]* +\(proposed by http://127"),
+        ("sgr", r"beta@http://beta +\(proposed by http://beta\)"),
     ],
     "swarm-accept": [
         ("swarm-accept beta", r"swarm beta registered\n"),
@@ -287,12 +279,12 @@ def test_every_command_stands_here() -> None:
     assert LEAVE == ("exit", "quit")
 
 
-async def test_an_administrator_gives_each_command(tmp_path: Path, place: str, peer: str) -> None:
+async def test_an_administrator_gives_each_command(tmp_path: Path, place: str) -> None:
     async with terminal(tmp_path, ["client", place, "-ak", TOKENS["admin"]]) as person:
         await person.see("mail>")
         for lines in EVERY.values():
             for line, shown in lines:
-                await person.ask(line.replace(PEER, peer), shown)
+                await person.ask(line, shown)
         person.type("exit")
         assert await person.end() == 0
         assert "Traceback" not in person.screen

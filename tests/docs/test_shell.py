@@ -136,9 +136,6 @@ SETTINGS = """
 [server]
 host = "127.0.0.1"
 port = 8000
-
-[server.federation]
-allow_private = true
 """
 
 

@@ -164,7 +164,7 @@ async def test_only_registered_swarms_may_send_mail(
     assert answer.status_code == status, answer.text
     assert f"refused POST /interswarm/{route} of " in told(caplog)[-1]
     if who == "stranger":
-        assert "an administrator registers one with POST /swarms" in answer.json()["detail"]
+        assert "an administrator registers it with POST /swarms" in answer.json()["detail"]
     assert await owners(node) == set()
 
 

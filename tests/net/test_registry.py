@@ -52,6 +52,16 @@ def root(url: Any, name: str, **more: Any) -> dict[str, Any]:
     return {"name": "mail", "protocol_version": "1.3", "swarm": {**swarm, "public": True, **more}}
 
 
+def town(name: str) -> Outside:
+    """Return a world with one server, at ``http://<name>``, that lists its own public swarm."""
+    listed = {"swarms": [{"swarm_name": name, "base_url": f"http://{name}"}]}
+    world = Outside({name: [PUBLIC]})
+    world.handler = lambda request: httpx.Response(
+        200, json=listed if request.url.path == "/swarms" else root("", name)
+    )
+    return world
+
+
 def text_of(file: Path) -> str:
     return file.read_text() if file.exists() else ""
 

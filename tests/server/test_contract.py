@@ -21,11 +21,11 @@ import yaml
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from mail.config.server import FederationConfig
 from mail.db.base import OutboxRow, Owner, Post, TaskRow
 from mail.db.memory import MemoryStore
 from mail.db.webhooks import WebhookRow
 from mail.net.endpoints import SwarmFacts, make_endpoint
+from mail.net.peers import PeerAccess
 from mail.net.types import (
     GetHealthResponse,
     GetWhoamiResponse,
@@ -34,6 +34,7 @@ from mail.net.types import (
 )
 from mail.server.app import create_app
 from mail.server.deps import audience_of
+from tests.net.test_registry import town
 from tests.server.contract import (
     ALL,
     ASKED,
@@ -64,7 +65,7 @@ from tests.server.contract import (
     Row,
     mail,
 )
-from tests.server.kit import CALLERS, Template, bearer, config, frames, put_aside
+from tests.server.kit import CALLERS, bearer, frames, put_aside
 from tests.support.background import served
 from tests.support.shapes import misfits
 from tests.support.till import known_callers, settings, till
@@ -84,7 +85,6 @@ def url(store: MemoryStore) -> Iterator[str]:
 
     async def make() -> FastAPI:
         limits = settings(debug=True, max_body_bytes=LIMIT)
-        limits = limits.model_copy(update={"federation": FederationConfig(allow_private=True)})
         made.append(create_app(limits, template=till(), store=store))
         return made[0]
 
@@ -98,43 +98,24 @@ def url(store: MemoryStore) -> Iterator[str]:
             "public": False,
         }
         entry = make_endpoint(NEIGHBOUR, "http://127.0.0.1:9", facts, volatile=True)
-        made[0].state.mail.registry.endpoints[NEIGHBOUR] = entry
-        yield url
-
-
-@pytest.fixture(scope="module")
-def peer() -> Iterator[str]:
-    """A server of the public swarm 'peer'."""
-    made: list[FastAPI] = []
-
-    async def make() -> FastAPI:
-        template = Template()
-        template.name, template.public = "peer", True
-        made.append(create_app(config(), template=template, store=MemoryStore()))  # type: ignore[arg-type]
-        return made[0]
-
-    with served(make) as url:
-        made[0].state.mail.registry.register_local_swarm(url)
+        registry, world = made[0].state.mail.registry, town(REGISTRATION["name"])
+        registry.endpoints[NEIGHBOUR] = entry
+        access = PeerAccess(registry.access.policy, None, world.resolve, world.transport)
+        registry.access = access
         yield url
 
 
 class Caller(httpx.Client):
-    """A client that writes the address of the other server where `PEER` is."""
+    """A client that knows what the server stores."""
 
-    peer = ""
     store: MemoryStore
-
-    def build_request(self, *given: Any, content: bytes | None = None, **more: Any) -> Any:
-        if isinstance(content, bytes):
-            content = content.replace(PEER.encode(), self.peer.encode())
-        return super().build_request(*given, content=content, **more)
 
 
 @pytest.fixture(scope="module")
-def http(url: str, peer: str, store: MemoryStore) -> Iterator[httpx.Client]:
+def http(url: str, store: MemoryStore) -> Iterator[httpx.Client]:
     """A client of that server."""
     with Caller(base_url=url, timeout=20) as client:
-        client.peer, client.store = peer, store
+        client.store = store
         yield client
 
 

@@ -17,9 +17,9 @@ from mail.net.endpoints import missing_token
 from mail.net.peers import PeerAccess
 from mail.server.app import create_app
 from scripts.ports import free_port
-from tests.net.test_registry import INWARD, inward, root
+from tests.net.test_registry import INWARD, inward, root, town
 from tests.server.kit import TOKENS, Template, bearer, config, running_server, serving
-from tests.stdlib.outside import PUBLIC, Outside
+from tests.stdlib.outside import Outside
 
 LOOPBACK = {
     "http://127.0.0.1:8000",
@@ -272,12 +272,7 @@ async def test_a_refused_address_names_the_setting(
 async def test_swarms_that_another_server_lists_wait_for_approval(
     client: httpx.AsyncClient, app: FastAPI, file: Path
 ) -> None:
-    peer = "http://beta.example"
-    listed = {"swarms": [{"swarm_name": "beta", "base_url": peer}]}
-    world = Outside({"beta.example": [PUBLIC]})
-    world.handler = lambda request: httpx.Response(
-        200, json=listed if request.url.path == "/swarms" else root("", "beta")
-    )
+    peer, world = "http://beta", town("beta")
     registry = app.state.mail.registry
     registry.access = PeerAccess(registry.access.policy, None, world.resolve, world.transport)
 

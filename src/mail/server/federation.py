@@ -101,8 +101,8 @@ def peer_of(registry: SwarmRegistry, caller: Caller) -> str:
         raise Misdirected(f"'{own}' is this server's own swarm; its mail takes no HTTP")
     if not found:
         raise Forbidden(
-            f"no registered swarm has the principal '{caller.id}'; an administrator registers one "
-            "with POST /swarms"
+            f"no registered swarm has the principal '{caller.id}': an administrator registers it "
+            "with POST /swarms under this name, or with this id as metadata.principal"
         )
     if len(found) > 1:
         raise Forbidden(
