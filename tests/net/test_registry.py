@@ -700,12 +700,14 @@ async def test_a_registry_that_proposes_registers_only_what_is_accepted(
     )
     registry = alpha(file, world, proposes=True)
     found = await registry.discover_swarms(["http://beta.example"])
-    assert found.found == ["gamma"]
-    assert "POST /swarms" in found.problems[0][1]
+    assert found == (["gamma", "inner"], [])
     assert world.connected == [PUBLIC]  # nobody asked gamma
     assert set(registry.get_all_endpoints()) == {"alpha"}
     with pytest.raises(UnknownSwarm):
+        await registry.accept_swarm("delta")
+    with pytest.raises(PeerUnreachable, match="not a public address; .*POST /swarms"):
         await registry.accept_swarm("inner")
+    assert registry.unregister_swarm("inner")
     other = alpha(file, world)
     assert other.get_proposed_swarms()["gamma"] == {
         "swarm_name": "gamma",
@@ -714,6 +716,7 @@ async def test_a_registry_that_proposes_registers_only_what_is_accepted(
         "keywords": ["g"],
         "listed_by": "http://beta.example",
     }
+    entries.pop(1)
     assert (await registry.discover_swarms(["http://beta.example"])).found == []
     answer, world.handler = world.handler, refuse_connection
     with pytest.raises(PeerUnreachable):  # unlike a registration, it must answer

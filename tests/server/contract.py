@@ -187,7 +187,7 @@ PEER = "http://peer"
 REGISTRATION = {"name": "peer", "base_url": PEER}
 REGISTRATION_WRONG = {
     "name": [*NO_TEXT, "", "a b", "a@b", "test-swarm", "x" * 257],
-    "base_url": [*NO_TEXT, "", "ftp://x", "http://127.0.0.1:1", "http://me:pass@x"],
+    "base_url": [*NO_TEXT, "", "ftp://x", "http://10.0.0.1", "http://me:pass@x"],
     "auth_token": [*NO_TEXT, "a b", "${OPENAI_API_KEY}", "x" * 4097],
     "metadata": ["x", 7, True, ["x"], {"api_key": "x"}, {"x": "x" * 5000}],
     "public_key": [7, True, ["x"], "", "x" * 43, {}, {"kty": "OKP", "crv": "Ed25519", "x": "x"}],

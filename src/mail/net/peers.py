@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http.client import responses
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from mail.egress.client import (
     EgressPolicy,
@@ -27,7 +26,7 @@ from mail.egress.client import (
     read_body,
 )
 from mail.egress.posts import GuardedPosts
-from mail.egress.rules import NoAnswer, check_addresses, literal_address
+from mail.egress.rules import NoAnswer
 from mail.errors import MAILError, RoutingError
 from mail.redaction import redact
 from mail.version import get_version
@@ -103,20 +102,6 @@ class PeerAccess:
     def posts(self, user_agent: str) -> GuardedPosts:
         """Return what delivers much mail, over connections that are kept."""
         return GuardedPosts(self.policy, user_agent, self.resolve)
-
-    def check_literal(self, url: str) -> None:
-        """Refuse a URL with an IP address that must not be reached; a name is not resolved.
-
-        Raises:
-            NotPublic: it is one.
-        """
-        parts = urlsplit(url)
-        host = (parts.hostname or "").removesuffix(".")
-        if literal_address(host) is not None:
-            try:
-                check_addresses(host, parts.port or 0, [host], self.policy)
-            except NotPublic as error:
-                raise NotPublic(self._explained(error)) from None
 
     async def check_health(self, client: "httpx.AsyncClient", url: str) -> None:
         """Ask an address for nothing but a 200.

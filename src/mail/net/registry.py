@@ -193,9 +193,9 @@ class SwarmRegistry(SwarmEntries):
     ) -> None:
         """Register another swarm, or register it anew: what is left out stays as it is.
 
-        A server that does not answer yet is registered as inactive, and asked about its swarm once
-        it does. A token stays in memory. The file of an entry that is not volatile names the
-        environment variable that holds it.
+        A server that does not answer yet is inactive, and asked about its swarm once it does. A
+        token stays in memory. The file of an entry that is not volatile names the environment
+        variable that holds it.
 
         Args:
             swarm_name: Its name.
@@ -207,57 +207,59 @@ class SwarmRegistry(SwarmEntries):
             public_key: The key with which it must sign its mail: a JSON Web Key, or the thumbprint
                 of one that its server shows. By default it is all keys that its server shows now,
                 if it shows any.
-            listed: Another server has named it: it must answer, and a registry that `proposes`
-                asks it at public addresses only.
+            listed: Another server named it: it must answer; where one `proposes`, in public.
 
         Raises:
             ProtocolError: an argument is wrong (also a ValueError).
-            PeerUnreachable: its address must not be reached, or what answers there is no MAIL
-                server (also a RuntimeError).
+            PeerUnreachable: no MAIL server can be reached there (also a RuntimeError).
             StoreError: the file cannot be written. Nothing was changed.
         """
         name, url = check_name(swarm_name), check_base_url(base_url)
         if name == self.local_swarm_name:
             raise refuse("name", f"'{name}' is the name of this server's own swarm")
         before = self.get_swarm_endpoint(name)
-        if volatile is None:
-            volatile = before is None or before["volatile"]
+        volatile = (before is None or before["volatile"]) if volatile is None else volatile
         token = check_token(name, auth_token) if auth_token else None
         if not volatile:
             _check_environment(name, token)
         meta = check_metadata(metadata)
-        access, answers = self._access(listed=listed), True
+        facts, keys = await self._ask(name, url, public_key, listed=listed)
+        if before is not None:
+            held_for, held = self._tokens.get(name, (None, None))
+            token = token or (held if held_for == before["base_url"] else before["auth_token_ref"])
+            meta = before["metadata"] if meta is None else meta
+        entry = make_endpoint(
+            name,
+            url,
+            facts or facts_of({"swarm": {}}),
+            auth_token_ref=token if volatile else self._get_auth_token_ref(name, token),
+            metadata=meta,
+            volatile=volatile,
+            public_keys=keys,
+        )
+        if facts is None:
+            entry |= {"is_active": False, "last_seen": None}
+        await self._keep(entry, token)
+
+    async def _ask(
+        self, name: str, url: str, public_key: str | Mapping[str, Any] | None, *, listed: bool
+    ) -> tuple[SwarmFacts | None, list[PublicKey]]:
+        """Return what a server says of its swarm, None if it does not answer yet, and the keys.
+
+        Raises:
+            ProtocolError, PeerUnreachable: see `register_swarm`.
+        """
+        access, facts = self._access(listed=listed), None
         try:
             facts = await self._get_remote_swarm_info(access, name, url)
         except PeerUnreachable as error:
             if listed or not isinstance(error.__cause__, NoAnswer):
                 raise
             _log.warning("swarm %r is registered, but does not answer yet: %s", name, error)
-            facts, answers = facts_of({"swarm": {}}), False
-        keys = before.get("public_keys", []) if before else []
-        if answers or public_key is not None:
-            keys = await self._keys_of(access, name, url, public_key)
-        if before is not None:
-            held_for, held = self._tokens.get(name, (None, None))
-            token = token or (held if held_for == before["base_url"] else before["auth_token_ref"])
-            meta = before["metadata"] if meta is None else meta
-        ref = token if volatile else self._get_auth_token_ref(name, token)
-        entry = make_endpoint(
-            name,
-            url,
-            facts,
-            auth_token_ref=ref,
-            metadata=meta,
-            volatile=volatile,
-            public_keys=keys,
-        )
-        if not answers:
-            entry |= {"is_active": False, "last_seen": None}
-        put = partial(self._put, entry)
-        await asyncio.to_thread(self._apply if volatile else self._commit, put)
-        signed = f", and signs with {', '.join(key['kid'] for key in keys)}" if keys else ""
-        _log.info("swarm %r is registered at %s%s", name, url, signed)
-        self._take_token(entry, token)
+        if facts is None and public_key is None:
+            known = self.get_swarm_endpoint(name)
+            return None, known.get("public_keys", []) if known else []
+        return facts, await self._keys_of(access, name, url, public_key)
 
     def _access(self, *, listed: bool) -> PeerAccess:
         """Return how a server is reached; one that others list only at a public address."""
@@ -266,9 +268,14 @@ class SwarmRegistry(SwarmEntries):
             return replace(self.access, policy=EgressPolicy(), setting=setting)
         return self.access
 
-    def _take_token(self, entry: SwarmEndpoint, token: str | None) -> None:
-        """Keep the token of a new entry in memory, and say what is missing for the next start."""
+    async def _keep(self, entry: SwarmEndpoint, token: str | None) -> None:
+        """Keep a new entry, its token in memory, and say what is missing for the next start."""
         name, ref, volatile = entry["swarm_name"], entry["auth_token_ref"], entry["volatile"]
+        put = partial(self._put, entry)
+        await asyncio.to_thread(self._apply if volatile else self._commit, put)
+        keys = ", ".join(key["kid"] for key in entry.get("public_keys", ()))
+        signed = f", and signs with {keys}" if keys else ""
+        _log.info("swarm %r is registered at %s%s", name, entry["base_url"], signed)
         if token is None or is_reference(token):
             self._tokens.pop(name, None)
         else:
@@ -528,9 +535,7 @@ class SwarmRegistry(SwarmEntries):
         name = entry.get("swarm_name") or entry.get("name")  # the older key
         if not isinstance(name, str):
             raise refuse("swarm_name", "must be text")
-        listed = proposal_from_json(name, {**entry, "listed_by": base_url})
-        self._access(listed=True).check_literal(listed["base_url"])
-        return listed
+        return proposal_from_json(name, {**entry, "listed_by": base_url})
 
     def _propose(self, new: Mapping[str, ProposedSwarm]) -> list[str]:
         added: list[str] = []

@@ -9,9 +9,12 @@ from pydantic_core import from_json
 
 from mail.core.interswarm import Gateway
 from mail.core.runtime import MAILRuntime
+from mail.egress.client import EgressPolicy
 from mail.errors import ToolError
 from mail.net import SwarmRegistry
+from mail.net.peers import PeerAccess
 from mail.testing import LoopbackPeer, agent_from
+from tests.net.test_registry import town
 from tests.spec.kit import Part, done
 from tests.support.swarm import SWARM, runtime_of, supervisor, user_message, worker
 
@@ -198,12 +201,11 @@ async def test_discovered_swarms_are_in_the_registry_and_named_in_the_result(reg
 
 
 async def test_what_an_administrator_must_accept_is_told(tmp_path) -> None:
-    path = str(tmp_path / "registry.json")
-    proposing = SwarmRegistry(SWARM, "http://127.0.0.1:9", path, proposes=True)
-    async with LoopbackPeer(name="weather") as weather:
-        weather.swarms = [weather.swarm_entry()]
-        call = ("discover_swarms", {"discovery_urls": [weather.url]})
-        result = await _result(call, Neighbours(proposing))
+    path, world = str(tmp_path / "registry.json"), town("weather")
+    access = PeerAccess(EgressPolicy(), None, world.resolve, world.transport)
+    proposing = SwarmRegistry(SWARM, "http://127.0.0.1:9", path, access=access, proposes=True)
+    call = ("discover_swarms", {"discovery_urls": ["http://weather"]})
+    result = await _result(call, Neighbours(proposing))
     assert result.splitlines() == [
         "SUCCESS: 1 new swarm (weather) found",
         "an administrator must accept 1 new swarm (weather) before you can write",

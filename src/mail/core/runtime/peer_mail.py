@@ -355,7 +355,11 @@ class PeerDoor:
         reach = {
             name
             for name, agent in agents.items()
-            if (agent.enable_entrypoint or agent.enable_interswarm)
+            if (
+                name == self.context.entrypoint
+                or agent.enable_entrypoint
+                or agent.enable_interswarm
+            )
             and (exposed is None or name in exposed)
         }
         part = task.peering.writers.get(mail.peer, set()) if task.peering else set()
