@@ -170,12 +170,14 @@ class MAILAction:
         timeout: Seconds that one call may take, or None.
         completes: A call that succeeds ends the task; its result is the answer.
         approval: How its calls wait for a person, or None.
+        untrusted: It returns text from outside, which models read labelled as data.
     """
 
     idempotent: bool
     completes: bool
     timeout: float | None
     approval: Approval | None
+    untrusted: bool
     callback: ActionCallback
     function: ActionFunction
 
@@ -191,6 +193,7 @@ class MAILAction:
         reader: ModelReader | None = None,
         completes: bool = False,
         approval: Approval | None = None,
+        untrusted: bool = False,
     ) -> None:
         """Define an action whose callable gets a dictionary of arguments.
 
@@ -205,6 +208,8 @@ class MAILAction:
             completes: A call that succeeds ends the task, with its result as the answer; other
                 calls of the same reply are not run.
             approval: Its calls wait for a person.
+            untrusted: It returns text from outside (a page, a file, somebody's mail), which models
+                read labelled as data.
 
         Raises:
             ConfigError: name or description is empty, the name is a MAIL tool's, a keyword has a
@@ -214,7 +219,7 @@ class MAILAction:
         """
         self.name, self.description, self.parameters = name, description, parameters
         self.idempotent, self.timeout, self.completes = idempotent, timeout, completes
-        self.approval = approval
+        self.approval, self.untrusted = approval, untrusted
         self.parameters_model = reader.model if reader else None
         self._reader = reader
         self._checked: dict[str, Any] | None = None
@@ -233,7 +238,7 @@ class MAILAction:
         check_action_name(self.name)
         if not self.description.strip():
             raise ConfigError("action description must be at least 1 character long, got 0")
-        for field in ("idempotent", "completes"):
+        for field in ("idempotent", "completes", "untrusted"):
             if not isinstance(value := getattr(self, field), bool):
                 text = f"{field} of action '{self.name}' must be True or False"
                 raise ConfigError(f"{text}, got {value!r}")
@@ -257,6 +262,7 @@ class MAILAction:
         if isinstance(found, MAILAction):
             self.idempotent = self.idempotent or found.idempotent
             self.completes = self.completes or found.completes
+            self.untrusted = self.untrusted or found.untrusted
             self.timeout = found.timeout if self.timeout is None else self.timeout
             self.approval = found.approval if self.approval is None else self.approval
             found = found.function
@@ -278,6 +284,7 @@ class MAILAction:
         timeout: float | None = None,
         completes: bool = False,
         approval: Approval | None = None,
+        untrusted: bool = False,
     ) -> "MAILAction":
         """Define an action by the model of its arguments; the callable gets a dictionary.
 
@@ -291,6 +298,7 @@ class MAILAction:
             timeout: As in the constructor.
             completes: As in the constructor.
             approval: As in the constructor.
+            untrusted: As in the constructor.
 
         Raises:
             ConfigError, TypeError: as the constructor.
@@ -311,6 +319,7 @@ class MAILAction:
             reader=ModelReader(name, model, as_dict=True),
             completes=completes,
             approval=approval,
+            untrusted=untrusted,
         )
 
     @staticmethod
@@ -363,6 +372,7 @@ class MAILAction:
             idempotent=self.idempotent,
             completes=self.completes,
             approval=self.approval,
+            untrusted=self.untrusted,
         )
 
     def to_tool_dict(self, style: ToolStyle = "responses") -> dict[str, Any]:
@@ -440,6 +450,7 @@ def action_from_entry(data: SwarmsJSONAction, references: ReferencePolicy) -> MA
             timeout=data["timeout"],
             completes=data["completes"],
             approval=approval_from_entry(data["approval"], references),
+            untrusted=data["untrusted"],
         )
     except TypeError as error:
         raise WrongReference(f"{error} (field 'function' of action '{data['name']}')") from error
@@ -507,6 +518,7 @@ def action(
     timeout: float | None = None,
     completes: bool = False,
     approval: Approval | None = None,
+    untrusted: bool = False,
 ) -> Callable[[ActionCallback], MAILAction]: ...
 def action(  # noqa: PLR0913 - the documented keywords
     function: ActionCallback | None = None,
@@ -521,6 +533,7 @@ def action(  # noqa: PLR0913 - the documented keywords
     timeout: float | None = None,
     completes: bool = False,
     approval: Approval | None = None,
+    untrusted: bool = False,
 ) -> MAILAction | Callable[[ActionCallback], MAILAction]:
     """Turn a function of one argument into a `MAILAction`; plain ``@action`` works, too.
 
@@ -538,6 +551,7 @@ def action(  # noqa: PLR0913 - the documented keywords
         timeout: Seconds that one call may take.
         completes: A call that succeeds ends the task, with its result as the answer.
         approval: Its calls wait for a person.
+        untrusted: It returns text from outside, which models read labelled as data.
 
     Raises:
         TypeError: the model is no pydantic model, or the function does not take one argument.
@@ -563,6 +577,7 @@ def action(  # noqa: PLR0913 - the documented keywords
             reader=ModelReader(title, found, as_dict=False) if found else None,
             completes=completes,
             approval=approval,
+            untrusted=untrusted,
         )
 
     return decorate if function is None else decorate(function)

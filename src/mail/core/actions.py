@@ -51,6 +51,7 @@ class ActionCore:
     ``idempotent`` declares that running the action twice with the same arguments is harmless:
     after a crash such an action is run again, any other is reported as "outcome unknown".
     ``completes`` declares that a call that succeeds ends the task with its result as the answer.
+    ``untrusted`` declares that it returns text from outside, which models read labelled as data.
     With an ``approval`` its calls wait for a person.
     """
 
@@ -60,6 +61,7 @@ class ActionCore:
     idempotent: bool = False
     completes: bool = False
     approval: Approval | None = None
+    untrusted: bool = False
 
     async def execute(
         self,

@@ -23,7 +23,7 @@ _ID_FIELD: Mapping[str, str] = {
     "broadcast_complete": "broadcast_id",
 }
 _SINGLE = frozenset({"request", "response"})
-_NO_SUBJECT = "New Message"
+_NO_SUBJECTS = frozenset({"", "New Message", "Task Request"})  # the latter of the Responses API
 _LONGEST_TITLE = 120
 _READ_FOR_TITLE = 1000
 
@@ -80,7 +80,7 @@ class Envelope(NamedTuple):
     @property
     def title(self) -> str:
         """What a task that begins with the message is called: its subject, else its first words."""
-        named = self.subject if self.subject.strip() not in ("", _NO_SUBJECT) else self.body
+        named = self.body if self.subject.strip() in _NO_SUBJECTS else self.subject
         words = " ".join(named[:_READ_FOR_TITLE].split())
         return words if len(words) <= _LONGEST_TITLE else f"{words[: _LONGEST_TITLE - 1]}…"
 

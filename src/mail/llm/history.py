@@ -17,9 +17,7 @@ from typing import Any, Final
 
 from pydantic_core import from_json
 
-from mail.core.render import as_untrusted, has_status
-from mail.core.tools.call import ANSWERED_BY, INVALID_JSON_KEY
-from mail.core.tools.catalogue import is_own_text
+from mail.core.tools.call import INVALID_JSON_KEY
 from mail.llm.ollama import chat_name
 from mail.llm.profiles import PROXY_PREFIX, UNKNOWN, Profile
 from mail.llm.request import FunctionCall, ModelRequest, Wire
@@ -214,22 +212,22 @@ class _Results:
     """The tool results of a history by call id, each handed out once and only to earlier calls."""
 
     def __init__(self, messages: Sequence[Mapping[str, Any]]) -> None:
-        self._found: dict[str, deque[tuple[int, str, bool]]] = {}
+        self._found: dict[str, deque[tuple[int, str]]] = {}
         for position, message in enumerate(messages):
             if (call_id := _result_id(message)) is not None:
                 found = self._found.setdefault(call_id, deque())
-                found.append((position, _result_text(message), ANSWERED_BY in message))
+                found.append((position, _result_text(message)))
         self._taken: set[int] = set()
 
-    def take(self, call_id: str, after: int) -> tuple[str, bool]:
-        """Return a call's result, and whether a caller gave it in the place of MAIL's own tool."""
+    def take(self, call_id: str, after: int) -> str:
+        """Return a call's result."""
         found = self._found.get(call_id, deque())
         while found:
-            position, text, answered = found.popleft()
+            position, text = found.popleft()
             if position > after:
                 self._taken.add(position)
-                return text, answered
-        return NO_RESULT, False
+                return text
+        return NO_RESULT
 
     def is_taken(self, position: int) -> bool:
         return position in self._taken
@@ -248,19 +246,6 @@ def _result_text(message: Mapping[str, Any]) -> str:
     if isinstance(result, str):
         return result
     return text_of(message) or ("" if result is None else json.dumps(result, default=str))
-
-
-def _shown(call: FunctionCall, result: str, answered: bool) -> str:
-    """Return a result as models read it: labelled, unless all of it is MAIL's own text.
-
-    What a caller answers to a breakpoint in place of a tool of MAIL's has no status in front, or
-    is marked as ``answered``: then its status is the caller's, too.
-    """
-    own = result == NO_RESULT or (is_own_text(call.name) and has_status(result))
-    if own and not answered:
-        return result
-    source = f"tool {written_name(call.name)}"
-    return as_untrusted(result, source, _unsigned(call.id), whole=answered)
 
 
 def _sendable(reply: Replied, seen: dict[str, int], profile: Profile) -> Replied:
@@ -298,10 +283,6 @@ def _legal(call_id: str, profile: Profile) -> str:
         found = hashlib.sha256(call_id.encode("utf-8", "replace")).hexdigest()
         return f"call_{found}"[: min(profile.longest_id, _HASHED_ID)]
     return call_id
-
-
-def _unsigned(call_id: str) -> str:
-    return call_id.partition(_SIGNATURE)[0]
 
 
 def _renamed(entry: Mapping[str, Any], marks: Iterator[tuple[str, str]]) -> dict[str, Any]:
@@ -345,8 +326,7 @@ def conversation(
     """Read a history into what was said and what the model replied.
 
     A result goes to the first call before it that has its id and no result yet; a call without
-    one gets an error as its result. What others than MAIL's own tools returned is labelled (see
-    `mail.core.render.as_untrusted`). A result without a call becomes user text. A call whose id
+    one gets an error as its result. A result without a call becomes user text. A call whose id
     came before gets another, and so does one whose id or name the provider would not take back.
 
     Args:
@@ -360,8 +340,7 @@ def conversation(
         entry = entries[0]
         if _result_id(entry) is not None:
             if not results.is_taken(position):
-                shown = as_untrusted(_result_text(entry), "a tool", _result_id(entry) or "")
-                text = f"Tool result: {shown}"
+                text = f"Tool result: {_result_text(entry)}"
                 exchanges.append(Said({"role": "user", "content": text}))
             continue
         if is_reply_item(entry):
@@ -371,6 +350,6 @@ def conversation(
         else:
             exchanges.append(Said(entry))
             continue
-        reply.results.extend(_shown(call, *results.take(call.id, position)) for call in reply.calls)
+        reply.results.extend(results.take(call.id, position) for call in reply.calls)
         exchanges.append(_sendable(reply, seen, profile))
     return exchanges

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,11 +12,11 @@ from xml.etree import ElementTree
 from mail.core.render import PRIMER, result_as_returned, subject_as_sent
 
 if TYPE_CHECKING:
-    import re
-
     from mail.core.agents import ToolChoice
 
 __all__ = ["Mail", "ScriptView", "ToolResult"]
+
+_STATUS = re.compile(r"\ASUCCESS(?:: |\Z)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,7 @@ class Mail:
             sender=sender.text or "",
             sender_type=kind,
             subject=subject_as_sent(root.findtext("subject", ""), kind),
-            body="".join(body.itertext()) if body is not None else "",
+            body=_unlabelled(body) if body is not None else "",
         )
 
 
@@ -144,8 +145,9 @@ class ScriptView:
         return self._results(last + 1)
 
     def result_of(self, tool: str) -> str | None:
-        """Return the newest result of a tool, or None."""
-        return next((r.content for r in reversed(self.results) if r.tool == tool), None)
+        """Return the newest result of a tool, or None; one of an error begins with ``ERROR``."""
+        newest = next((r.content for r in reversed(self.results) if r.tool == tool), None)
+        return newest and _STATUS.sub("", newest, count=1)
 
     @property
     def forced(self) -> str | None:
@@ -173,6 +175,11 @@ class ScriptView:
             for message in self._messages[start:]
             if message.get("role") == "tool"
         )
+
+
+def _unlabelled(body: ElementTree.Element) -> str:
+    """Return the text of a body; what is labelled in it has a line of its own in the XML."""
+    return (body.text or "") + "".join((label.text or "")[1:-1] for label in body)
 
 
 def _text(message: Mapping[str, Any]) -> str:

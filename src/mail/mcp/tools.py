@@ -227,8 +227,10 @@ class AnswerApproval(Arguments):
 
     approval_id: Annotated[str, Field(min_length=1, max_length=64)]
     type: Literal["accept", "edit", "ignore", "response"]
-    args: Annotated[dict[str, Any] | None, Field(description="All arguments, for edit.")] = None
-    text: Annotated[str, Field(description="The text, for response.")] = ""
+    args: Annotated[
+        dict[str, Any] | str | None,
+        Field(description='For edit {"action": its name, "args": {all}}, for response the text.'),
+    ] = None
 
 
 class InterruptAgent(Arguments):
@@ -512,15 +514,10 @@ async def _approvals(api: Api, given: ListApprovals, _: object) -> dict[str, Any
 
 
 async def _approve(api: Api, given: AnswerApproval, _: object) -> dict[str, Any]:
-    args: Any = None
-    if given.type == "edit":
-        args = {"action": "", "args": given.args}
-    elif given.type == "response":
-        args = given.text
     path = f"/approvals/{id_in_path(given.approval_id, 'approval')}"
     if given.approval_id == "events":
         raise ToolError("no such approval")
-    return await api.ask("POST", path, json={"type": given.type, "args": args})
+    return await api.ask("POST", path, json={"type": given.type, "args": given.args})
 
 
 async def _interrupt(api: Api, given: InterruptAgent, progress: Progress | None) -> dict[str, Any]:
@@ -1049,7 +1046,8 @@ class McpTool:
         unknown = next((name for name in given if name not in known), None)
         if unknown is not None:
             name = unknown[:_LONGEST_NAME]
-            raise ToolError(hinted(f"there is no argument '{name}'", name, known))
+            text = f"there is no argument '{name}'; there are {', '.join(known) or 'none'}"
+            raise ToolError(hinted(text, name, known))
         try:
             arguments = self.arguments.model_validate(given)
         except ValidationError as error:

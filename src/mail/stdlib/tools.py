@@ -25,8 +25,11 @@ def make_action(
     required: tuple[str, ...],
     *,
     idempotent: bool = False,
+    untrusted: bool = True,
 ) -> MAILAction:
     """Make an action of a function; its name and docstring are the action's.
+
+    What it returns is text from outside, unless it is not ``untrusted``.
 
     Failures that the agent or the operator can do something about become texts that begin with
     ``Error:`` (`ActionFailure`); for an agent they are errors.
@@ -40,7 +43,9 @@ def make_action(
     name = function.__name__.removeprefix("_")
     description = " ".join((function.__doc__ or "").split())
     run = make_tool_function(name, function)
-    return MAILAction(name, description, parameters, run, idempotent=idempotent)
+    return MAILAction(
+        name, description, parameters, run, idempotent=idempotent, untrusted=untrusted
+    )
 
 
 def text_argument(args: dict[str, Any], name: str, missing: str = MISSING) -> str:

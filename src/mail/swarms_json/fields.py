@@ -248,6 +248,7 @@ ACTION: Final = Candidate(
         "idempotent": _OFF,
         "timeout": Field(float, None, nullable=True, check=_above_zero),
         "completes": _OFF,
+        "untrusted": _OFF,
         "approval": Field(dict, None, nullable=True, check=_approval),
     },
 )

@@ -21,8 +21,8 @@ ToolFormat = Literal["completions", "responses"]
 class SwarmsJSONAction(TypedDict):
     """An action: its JSON Schema and the Python function behind it.
 
-    ``idempotent``, ``timeout`` (seconds, None for no limit), ``completes`` and ``approval`` are as
-    in ``MAILAction``.
+    ``idempotent``, ``timeout`` (seconds, None for no limit), ``completes``, ``untrusted`` and
+    ``approval`` are as in ``MAILAction``.
     """
 
     name: str
@@ -32,6 +32,7 @@ class SwarmsJSONAction(TypedDict):
     idempotent: bool
     timeout: float | None
     completes: bool
+    untrusted: bool
     approval: dict[str, Any] | None
 
 

@@ -214,6 +214,8 @@ async def _found(session: Session, given: str) -> "Approval":
     """
     page = await session.client.get_approvals(limit=_MOST)
     found = page["approvals"]
+    if not given and not found:
+        raise MAILError("nothing waits for you")
     if not any(one[name].startswith(given) for one in found for name in _IDS):
         closed = await session.client.get_approvals("all", limit=_MOST)
         met = [one for one in closed["approvals"] if any(one[n].startswith(given) for n in _IDS)]
@@ -237,6 +239,12 @@ def _configure_list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-a", "--all", action="store_true", help="also those with an answer")
     told = "at most so many (default 50)"
     parser.add_argument("-l", "--limit", metavar="N", type=int, default=50, help=told)
+    add_json(parser)
+
+
+def _configure_approve(parser: argparse.ArgumentParser) -> None:
+    told = "the call, as `approvals` lists it, or the beginning of its id (default: the only one)"
+    parser.add_argument("approval_id", metavar="ID", nargs="?", default="", help=told)
     add_json(parser)
 
 
@@ -271,7 +279,7 @@ APPROVALS: Final = (
         "approve",
         ("ok",),
         "let a call that waits be run",
-        _configure_one,
+        _configure_approve,
         _approve,
         "approving",
         slash=True,

@@ -3,7 +3,7 @@
 import argparse
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mail.cli.common import DONE, FAILED, NO_ANSWER
 from mail.cli.repl.screen import Screen
@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from mail.client.client import MAILClient
     from mail.net.types import Approval
 
-__all__ = ["Command", "Session", "add_json", "add_owner", "calls_of", "execute"]
+__all__ = ["STARTS", "Command", "Session", "add_json", "add_owner", "calls_of", "execute"]
 
 _log = logging.getLogger("mail.client")
 _MOST_CALLS = 200
+STARTS: Final = "; `mail server` starts a server"
+"""What to do where none answers."""
 
 
 class Session(NamedTuple):
@@ -144,7 +146,8 @@ def _advice(command: Command, error: MAILError) -> str:
         return "; use `mail login`, MAIL_API_KEY or --api-key-file with a valid token"
     if error.status is None and command.name.startswith("message") and _was_connected(error):
         return "; the server may have received the message: see tasks-get"
-    return ""
+    refused = isinstance(getattr(error.__cause__, "os_error", None), ConnectionRefusedError)
+    return STARTS if refused else ""
 
 
 def _was_connected(error: ClientHTTPError) -> bool:

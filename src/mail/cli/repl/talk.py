@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mail.cli.common import DONE, one_line
 from mail.cli.repl.screen import decoded, exit_code
-from mail.cli.repl.session import Command, Session, add_json, calls_of
+from mail.cli.repl.session import STARTS, Command, Session, add_json, calls_of
 from mail.cli.repl.view import Progress, View, how_long, short_id, short_ids
 from mail.client.http import Reconnect
 from mail.core.suggest import did_you_mean
@@ -125,7 +125,7 @@ def _patient(session: Session, view: View) -> Iterator[None]:
     def tell() -> None:
         reached = talk is None or talk.reached
         lost = "connection lost" if reached else f"cannot connect to {client.base_url}"
-        view.state = f"{lost}, trying again"
+        view.state = f"{lost}, trying again{'' if reached else STARTS}"
 
     before = client.reconnect
     client.reconnect = _Patient(told=tell)
@@ -223,7 +223,8 @@ def only(given: str, ids: Iterable[str], kind: str) -> str:
         return found[0]
     if found:
         some = ", ".join(short_ids(known)[name] for name in found[:5])
-        raise MAILError(f"several {kind}s begin with '{given}': {one_line(some)}")
+        which = f" begin with '{given}'" if given else ""
+        raise MAILError(f"several {kind}s{which}: {one_line(some)}")
     raise MAILError(f"there is no {kind} '{given}'.{did_you_mean(given, known)}")
 
 

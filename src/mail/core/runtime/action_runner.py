@@ -80,7 +80,7 @@ class ActionRunner:
             status, content = from_json(known.payload)
             # Its event was committed together with the journaled result.
             told = _outcome(turn.agent, call, status, content)._replace(events=())
-            return _completing(turn, action, told)
+            return _of_action(turn, action, told)
         if known is not None and not action.idempotent:
             return self._unknown(turn, call)
         checked = (call.tool_name, call.tool_args, action.parameters)
@@ -103,7 +103,7 @@ class ActionRunner:
         duration = milliseconds(time.perf_counter() - began)
         turn_result.journal_row(key, "done", [status, content])
         told = _outcome(turn.agent, call, status, content, duration_ms=duration)
-        return _completing(turn, action, told)
+        return _of_action(turn, action, told)
 
     @asynccontextmanager
     async def _notes(
@@ -236,8 +236,13 @@ def _outcome(
     return ToolOutcome(ok=False, details=content, events=(event,), reprompt=prompt)
 
 
-def _completing(turn: Turn, action: ActionCore, outcome: ToolOutcome) -> ToolOutcome:
-    """Let an action that completes tasks end this one, unless it failed or the task has ended."""
+def _of_action(turn: Turn, action: ActionCore, outcome: ToolOutcome) -> ToolOutcome:
+    """Return an outcome as the action declares it.
+
+    An action that completes tasks ends this one, unless it failed or the task has ended. Text from
+    outside is untrusted; why an action failed may always be such text.
+    """
+    outcome = outcome._replace(untrusted=action.untrusted or not outcome.ok)
     if action.completes and outcome.ok and turn.task.row.state in _OPEN:
         return outcome._replace(completes=outcome.details, reprompt=None)
     return outcome

@@ -17,13 +17,8 @@ from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.turn import Control, ControlKind, Turn
 from mail.core.runtime.turn_result import TurnResult, storable
 from mail.core.tasks import TaskState
-from mail.core.tools.call import (
-    ANSWERED_BY,
-    AgentToolCall,
-    problem_of_arguments,
-    to_be_answered,
-)
-from mail.core.tools.catalogue import BUILTIN_TOOLS, CATALOGUE, TEXT_TOOL, is_own_text
+from mail.core.tools.call import AgentToolCall, problem_of_arguments, to_be_answered
+from mail.core.tools.catalogue import BUILTIN_TOOLS, CATALOGUE, TEXT_TOOL
 from mail.core.tools.convert import normalize_breakpoint_tool_call
 from mail.core.tools.offer import NO_OFFER, Offer
 from mail.db.base import CallRow, MemoryRow
@@ -31,7 +26,6 @@ from mail.errors import AlreadyAnswered, BreakpointError, ProtocolError
 
 __all__ = [
     "UNANSWERED",
-    "answer_entry",
     "call_rows",
     "check_offer",
     "free_call_id",
@@ -132,17 +126,6 @@ def match_answers(task: ActiveTask, payload: object) -> list[tuple[CallRow, str]
             call = _named(task, left, call_id, [row.call_id for row, _ in matched])
         matched.append((call, content))
     return matched
-
-
-def answer_entry(call: AgentToolCall, content: str) -> dict[str, Any]:
-    """Return the history entry of a result that a caller gave.
-
-    One in place of MAIL's own tool says whose it is: a result of that tool is not labelled.
-    """
-    entry = call.create_response_msg(content)
-    if is_own_text(call.tool_name):
-        entry[ANSWERED_BY] = "caller"
-    return entry
 
 
 def _parse(payload: object) -> list[tuple[str | None, str]]:

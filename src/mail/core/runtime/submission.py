@@ -28,7 +28,6 @@ from mail.core.runtime.approvals import (
     told_answer,
 )
 from mail.core.runtime.breakpoints import (
-    answer_entry,
     check_offer,
     load_offer,
     match_answers,
@@ -967,7 +966,7 @@ def _record(resumption: Resumption, row: CallRow, content: str, *, here: bool) -
     resumption.calls.append(row._replace(answer=content))
     made = AgentToolCall.model_validate_json(row.call)
     if here:
-        entry = to_json([answer_entry(made, content)]).decode()
+        entry = to_json([made.create_response_msg(content)]).decode()
         resumption.histories.append(HistoryRow(row.agent, entry))
     event = EventDraft(
         "breakpoint_action_complete",

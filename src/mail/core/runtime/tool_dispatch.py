@@ -17,7 +17,7 @@ from mail.core.runtime.policy import check_tool
 from mail.core.runtime.turn import Turn
 from mail.core.runtime.turn_result import Reprompt, ToolOutcome, TurnResult
 from mail.core.tools.call import AgentToolCall
-from mail.core.tools.catalogue import PASSIVE, TEXT_TOOL, check_usable, is_own_text
+from mail.core.tools.catalogue import CATALOGUE, PASSIVE, TEXT_TOOL, check_usable
 from mail.db.base import JournalRow
 from mail.errors import StoreError, ToolError
 from mail.redaction import logged
@@ -75,7 +75,8 @@ class ToolDispatcher:
                 return await self.actions.run(tools.turn, turn_result, call, key, journal.get(key))
             agent = self.context.agents[tools.turn.agent]
             check_tool(call.tool_name, agent, self.context.exclude_tools)
-            return await handler(tools, call)
+            outcome = await handler(tools, call)
+            return outcome._replace(untrusted=CATALOGUE[call.tool_name].recalls)
         except ToolError as error:
             return _refused(call, str(error))
         except StoreError:
@@ -111,6 +112,8 @@ def _glimpse(arguments: Mapping[str, Any]) -> str:
 def _refused(call: AgentToolCall, problem: str) -> ToolOutcome:
     what = f"Error: {call.tool_name}\n"
     # The system does not repeat in its own name what the schema of a tool from elsewhere says.
-    told = problem if is_own_text(call.tool_name) else _SEE_RESULT
+    spec = CATALOGUE.get(call.tool_name)
+    foreign = spec is None or spec.recalls
+    told = _SEE_RESULT if foreign else problem
     prompt = Reprompt(Subject.TOOL_CALL_ERROR, what + told, error=True, reason=what + problem)
-    return ToolOutcome(ok=False, details=problem, reprompt=prompt)
+    return ToolOutcome(ok=False, details=problem, untrusted=foreign, reprompt=prompt)

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from pydantic_core import from_json, to_json
 
 from mail.core.envelope import Envelope
+from mail.core.render import as_untrusted
 from mail.core.runtime.histories import Entry, with_arguments
 from mail.core.runtime.team_waits import WaitDraft
 from mail.core.tools.call import INVALID_JSON_KEY, TOO_LONG_KEY, AgentToolCall
@@ -87,6 +88,7 @@ class ToolOutcome(NamedTuple):
         ok: Whether the call did what it says; False becomes an ``ERROR:`` tool result.
         details: The text of the tool result.
         verbatim: The details are the whole tool result, without ``SUCCESS:`` or ``ERROR:``.
+        untrusted: The details are text from outside: the agent reads them labelled as data.
         mail: Messages to post.
         events: Events to log.
         memories: Memory entries to store.
@@ -99,6 +101,7 @@ class ToolOutcome(NamedTuple):
     ok: bool = True
     details: str = ""
     verbatim: bool = False
+    untrusted: bool = False
     mail: tuple[Envelope, ...] = ()
     events: tuple[EventDraft, ...] = ()
     memories: tuple[MemoryRow, ...] = ()
@@ -107,12 +110,14 @@ class ToolOutcome(NamedTuple):
     wait: WaitDraft | None = None
     handled: str = ""
 
-    def tool_result(self) -> str:
-        """Return the text of the tool result in the agent's history."""
-        if self.verbatim:
-            return self.details
-        word = "SUCCESS" if self.ok else "ERROR"
-        return f"{word}: {self.details}" if self.details else word
+    def result_entry(self, call: AgentToolCall) -> Entry:
+        """Return the tool result of a call in the agent's history."""
+        details, word = self.details, "SUCCESS" if self.ok else "ERROR"
+        if self.untrusted:
+            details = as_untrusted(details, f"tool {call.tool_name}", call.tool_call_id)
+        if not self.verbatim:
+            details = f"{word}: {details}" if details else word
+        return call.create_response_msg(details)
 
 
 @dataclass(slots=True)
@@ -407,7 +412,7 @@ class TurnResult:
     def take(self, call: AgentToolCall, outcome: ToolOutcome) -> None:
         """Add what a handler decided about a call."""
         if outcome.wait is None:
-            self.remember(call.create_response_msg(outcome.tool_result()))
+            self.remember(outcome.result_entry(call))
         else:
             self.waits += ((call, outcome.wait),)
         for event in outcome.events:
@@ -423,8 +428,8 @@ class TurnResult:
     def give_up(self, accepted: tuple[CallRow, AgentToolCall] | None, reason: str) -> None:
         """Tell why a turn failed that carries out an answer: to the agent whose call it runs."""
         if accepted is not None:
-            outcome = ToolOutcome(ok=False, details=reason)
-            self.remember(accepted[1].create_response_msg(outcome.tool_result()))
+            outcome = ToolOutcome(ok=False, details=reason, untrusted=True)
+            self.remember(outcome.result_entry(accepted[1]))
         else:
             self.completes = reason
 

@@ -6,7 +6,6 @@ from typing import Any, Final
 from pydantic import BaseModel, Field, model_validator
 
 __all__ = [
-    "ANSWERED_BY",
     "INVALID_JSON_KEY",
     "TOO_LONG_KEY",
     "AgentToolCall",
@@ -18,8 +17,6 @@ INVALID_JSON_KEY: Final = "__invalid_json__"
 """The only key of ``tool_args`` when the model's arguments were no JSON object: their text, cut."""
 TOO_LONG_KEY: Final = "__too_long__"
 """The only key of ``tool_args`` when the model's arguments were too long: how long they were."""
-ANSWERED_BY: Final = "mail_answered_by"
-"""Where the history says that a result is a caller's though it reads as MAIL's; never sent."""
 
 
 def problem_of_arguments(name: str, arguments: Mapping[str, Any]) -> str | None:

@@ -36,7 +36,6 @@ __all__ = [
     "TeammateMessageArgs",
     "ToolSpec",
     "check_usable",
-    "is_own_text",
     "parse_arguments",
 ]
 
@@ -383,12 +382,6 @@ _SPECS: Final = (
 )
 
 CATALOGUE: Final[Mapping[str, ToolSpec]] = {spec.name: spec for spec in _SPECS}
-
-
-def is_own_text(tool: str) -> bool:
-    """Tell whether all that a tool returns is MAIL's own text, and nobody else's."""
-    spec = CATALOGUE.get(tool)
-    return spec is not None and not spec.recalls
 
 
 MAIL_TOOL_NAMES: Final[list[str]] = [

@@ -301,6 +301,7 @@ check_calendar_tool: Final = _tool(
         }
     },
     idempotent=True,
+    untrusted=True,
 )
 Question: Final = _tool(
     "Question",
@@ -342,4 +343,5 @@ fetch_emails_tool: Final = _tool(
     {"limit": {"type": "integer", "minimum": 1, "maximum": 50, "description": "10 by default"}},
     "limit",
     idempotent=True,
+    untrusted=True,
 )

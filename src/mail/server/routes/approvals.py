@@ -64,7 +64,7 @@ _log = logging.getLogger("mail.server")
 router = MAILRouter("approvals", route_class=AuditedRoute)
 
 
-class ApprovalAnswerIn(RequestBody):
+class ApprovalAnswerIn(RequestBody, extra="forbid"):
     """An answer to a call that waits for a person."""
 
     type: Annotated[

@@ -237,10 +237,13 @@ write_file: Final = make_action(
         "content": {"type": "string", "description": "The whole new content"},
     },
     ("path", "content"),
+    untrusted=False,
 )
-delete_file: Final = make_action(_delete_file, {"path": _path("The file")}, ("path",))
+delete_file: Final = make_action(
+    _delete_file, {"path": _path("The file")}, ("path",), untrusted=False
+)
 create_directory: Final = make_action(
-    _create_directory, {"path": _path("The directory")}, ("path",)
+    _create_directory, {"path": _path("The directory")}, ("path",), untrusted=False
 )
 read_directory: Final = make_action(
     _read_directory, {"path": _path("The directory")}, ("path",), idempotent=True
