@@ -87,6 +87,7 @@ def test_every_setting_is_checked(setting: str, value: Any) -> None:
         ({"timeout": True}, "timeout of action 'dig' must be"),
         ({"idempotent": "yes"}, "idempotent of action 'dig' must be True or False, got 'yes'"),
         ({"completes": 1}, "completes of action 'dig' must be True or False, got 1"),
+        ({"untrusted": 1}, "untrusted of action 'dig' must be True or False, got 1"),
     ],
 )
 def test_an_actions_keywords_are_checked(options: dict[str, Any], text: str) -> None:

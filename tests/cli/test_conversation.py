@@ -169,13 +169,18 @@ async def test_calls_that_wait_are_decided_at_the_prompt(
         person.type(f'/edit {ids["ben"][:6]} {{"to": "bob", "copies": 2}}')
         await person.see(r"send edited; .*copies: null → 2")
         await person.see(r"sent to ann \| SUCCESS: sent to bob.*task \S{8} completed.*mail>")
-        assert [each["to"] for each in SENT] == ["ann", "bob"]
         await person.ask("/new send", r"task \S{8} paused")
         ids = await calls()
+        await person.ask("/approve", r"error approving: several open calls: \w+, \w+")
         await person.ask(f"/answer {ids['ann']} she's told, isn't she?", r"send responded;")
         await person.ask(f"/no {ids['ben'][:9]}", r"send ignored; .*ignored the call of 'send'")
         await person.ask("/approvals", r"nothing waits for you")
+        await person.ask("/approve", r"error approving: nothing waits for you")
+        await person.ask("/new send", r"task \S{8} paused")
+        await person.ask(f"/answer {(await calls())['ann']} no", r"send responded;")
+        await person.ask("/approve", r"send accepted; .*no \| SUCCESS: sent to ben")
         await person.ask("/approvals --all", r"ignored by user:alice.*accepted by user:alice")
+        assert [each["to"] for each in SENT] == ["ann", "bob", "ben"]
         await person.ask("/new send_admin", r"task \S{8} paused")
         ids = await calls()
         await person.ask("/approvals", r"supervisor waits for admin · /approve")
@@ -183,7 +188,19 @@ async def test_calls_that_wait_are_decided_at_the_prompt(
         await person.ask(f"/ok {ids['ann']}", r"error approving: this call is approved by others")
         person.press("/ok " + ids["ben"][:5] + "\t")
         await person.see(ids["ben"][-12:])
-        assert len(SENT) == 2
+
+
+async def test_it_is_told_how_to_start_a_server_where_none_answers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = "http://127.0.0.1:1"
+    assert await asyncio.to_thread(main, ["client", url, "ping"]) == 4
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and told.endswith("; `mail server` starts a server\n")
+    async with terminal(tmp_path, arguments(url), size=(120, 40)) as person:
+        await person.see("mail>")
+        person.type("hello")
+        await person.see(rf"cannot connect to {url}, trying again; `mail server` starts a server")
 
 
 async def scripted(url: str, approval_id: str) -> None:

@@ -161,10 +161,10 @@ def test_a_project_written_against_the_earlier_names_runs_unchanged(tmp_path: Pa
     )
     assert run.returncode == 0, run.stderr
     assert json.loads(run.stdout.splitlines()[-1]) == {
-        "library": "SUCCESS: The stock of apples is 12.",
+        "library": "The stock of apples is 12.",
         "events": True,
-        "responses": "SUCCESS: The stock of apples is 12.",
-        "http": "SUCCESS: The stock of apples is 12.",
+        "responses": "The stock of apples is 12.",
+        "http": "The stock of apples is 12.",
         "kinds": [
             "new_message",
             "tool_call",

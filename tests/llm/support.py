@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mail.core.render import as_untrusted
 from mail.llm.profiles import Profile
 from mail.llm.request import ModelRequest
 from mail.llm.settings import LLMSettings
@@ -64,11 +63,6 @@ class Recorder:
 
     def without_console(self) -> Recorder:
         return self
-
-
-def shown(result: str, call_id: str, tool: str = "look_up") -> str:
-    """Return a tool's result as the model is to read it."""
-    return as_untrusted(result, f"tool {tool}", call_id)
 
 
 def ask(body: str = "hi", **changes: object) -> ModelRequest:

@@ -28,7 +28,7 @@ from tests.llm.blocks import (
     replied,
     sent,
 )
-from tests.llm.support import CLAUDE, CLAUDE_MUTE, CLAUDE_UNMARKED, TOOL, ask, shown
+from tests.llm.support import CLAUDE, CLAUDE_MUTE, CLAUDE_UNMARKED, TOOL, ask
 
 FORCED = {"type": "function", "function": {"name": "look_up"}}
 MARK = {"type": "ephemeral"}
@@ -205,7 +205,7 @@ def test_replies_of_other_formats_are_translated() -> None:
         ],
         [{"type": "tool_result", "tool_use_id": "c1", "content": "SUCCESS"}],
         [{**USE, "id": "c2", "input": {"b": 1}}],
-        [{"type": "tool_result", "tool_use_id": "c2", "content": shown("two", "c2")}],
+        [{"type": "tool_result", "tool_use_id": "c2", "content": "two"}],
     ]
 
 

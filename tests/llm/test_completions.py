@@ -15,7 +15,7 @@ from mail.llm.request import FunctionCall, ModelReply, Speech, Thought
 from mail.llm.settings import LLMSettings
 from mail.llm.tools import ToolSet
 from tests.llm.streams import as_objects, chat_events, read
-from tests.llm.support import BUDGET, TOOL, ask, shown
+from tests.llm.support import BUDGET, TOOL, ask
 
 CALLED = {
     "role": "assistant",
@@ -80,9 +80,9 @@ def test_replies_of_other_formats_are_translated() -> None:
     calls = [call for message in messages for call in message.pop("tool_calls", ())]
     assert messages == [
         {"role": "assistant", "content": None},
-        {"role": "tool", "name": "look_up", "content": shown("one", "c1"), "tool_call_id": "c1"},
+        {"role": "tool", "name": "look_up", "content": "one", "tool_call_id": "c1"},
         {"role": "assistant", "content": "I look."},
-        {"role": "tool", "name": "look_up", "content": shown("two", "c2"), "tool_call_id": "c2"},
+        {"role": "tool", "name": "look_up", "content": "two", "tool_call_id": "c2"},
         {"role": "assistant", "content": "Done."},
     ]
     assert [(c["id"], c["function"]["arguments"]) for c in calls] == [

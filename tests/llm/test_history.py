@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mail.core.render import result_as_returned
 from mail.core.tools.call import INVALID_JSON_KEY
 from mail.llm import completions
 from mail.llm.history import (
@@ -34,26 +33,15 @@ from tests.llm.entries import (
     said_item,
     use,
 )
-from tests.llm.support import ask, shown
-
-
-def bare(text: str) -> str:
-    """Return what is said, without the label of a tool's result."""
-    before, colon, result = text.partition(": ")
-    return f"{before}{colon}{result_as_returned(result)}" if colon else text
-
-
-def returned(reply: Replied) -> list[str]:
-    """Return the results of a reply as the tools returned them."""
-    return [result_as_returned(result) for result in reply.results]
+from tests.llm.support import ask
 
 
 def of(*exchanges: Entry) -> list[tuple[Any, ...]]:
     """Return a history's exchanges in short: what was said, or calls with their results."""
     return [
-        (bare(exchange.message["content"]),)
+        (exchange.message["content"],)
         if isinstance(exchange, Said)
-        else (exchange.wire, [call.id for call in exchange.calls], returned(exchange))
+        else (exchange.wire, [call.id for call in exchange.calls], exchange.results)
         for exchange in conversation(exchanges)
     ]
 
@@ -65,8 +53,8 @@ def test_results_follow_their_calls_in_the_order_of_the_calls() -> None:
     assert [m.get("content") for m in wire["messages"]] == [
         "hi",
         None,
-        shown("A", "a"),
-        shown("B", "b"),
+        "A",
+        "B",
         "hi",
     ]
 
@@ -126,7 +114,7 @@ def test_ids_that_come_again_are_renamed_alike_every_time() -> None:
     assert second.entries[0]["content"] == [use("a_2"), use("b")]
     assert third.entries[0] == {**call_item("a"), "call_id": "a_3"}
     assert [call.id for call in second.calls + third.calls] == ["a_2", "b", "a_3"]
-    assert (returned(second), returned(third)) == (["1", NO_RESULT], ["2"])
+    assert (second.results, third.results) == (["1", NO_RESULT], ["2"])
     assert blocks["content"][0]["id"] == "a"
 
 
@@ -147,7 +135,7 @@ def test_output_items_of_one_reply_belong_together() -> None:
         FunctionCall("a", "look_up", "{}"),
         FunctionCall("b", "look_up", "{}"),
     )
-    assert returned(reply) == ["A", "B"]
+    assert reply.results == ["A", "B"]
 
 
 def test_what_a_result_holds_becomes_text() -> None:
@@ -271,4 +259,4 @@ def test_a_call_without_an_id_gets_one(wire: str) -> None:
     }
     (reply,) = conversation([entries[wire], {"role": "tool", "content": "found"}])
     assert isinstance(reply, Replied)
-    assert ([call.id for call in reply.calls], returned(reply)) == (["call"], ["found"])
+    assert ([call.id for call in reply.calls], reply.results) == (["call"], ["found"])

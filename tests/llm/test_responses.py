@@ -16,7 +16,7 @@ from mail.llm.responses import BUILTIN_ITEMS, decode, encode
 from mail.llm.settings import LLMSettings
 from mail.llm.tools import ToolSet
 from tests.llm.streams import as_objects, read, response, responses_events
-from tests.llm.support import REASONS, TOOL, ask, shown
+from tests.llm.support import REASONS, TOOL, ask
 from tests.support.payloads import load_payload
 
 USER = {"role": "user", "content": "hi"}
@@ -108,10 +108,10 @@ def test_replies_of_other_formats_are_translated() -> None:
     call = {"type": "function_call", "name": "look_up"}
     assert encode(ask(messages=history), REASONS)["input"] == [
         {**call, "call_id": "c1", "arguments": broken},
-        {"type": "function_call_output", "call_id": "c1", "output": shown("one", "c1")},
+        {"type": "function_call_output", "call_id": "c1", "output": "one"},
         {"role": "assistant", "content": "I look."},
         {**call, "call_id": "c2", "arguments": '{"b": 1}'},
-        {"type": "function_call_output", "call_id": "c2", "output": shown("two", "c2")},
+        {"type": "function_call_output", "call_id": "c2", "output": "two"},
         {"role": "assistant", "content": "Done."},
     ]
 

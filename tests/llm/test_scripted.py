@@ -7,7 +7,7 @@ import pytest
 
 from mail.core.addresses import create_agent_address, create_user_address
 from mail.core.call_context import NullSink
-from mail.core.render import build_mail_xml
+from mail.core.render import as_untrusted, build_mail_xml
 from mail.errors import ConfigError, ModelError
 from mail.llm.ask import agent_output, collect
 from mail.llm.request import ModelReply
@@ -87,6 +87,24 @@ def test_the_view_tells_new_results_from_old() -> None:
     assert [r.tool for r in view.new_results] == ["help"]
     assert view.result_of("get") == "18 C"
     assert view.result_of("other") is None
+
+
+@pytest.mark.parametrize(
+    ("content", "result"),
+    [
+        ("SUCCESS: 18 C", "18 C"),
+        (
+            f"SUCCESS: {as_untrusted('18 C', 'tool get')}",
+            "18 C",
+        ),
+        ("SUCCESS", ""),
+        ("ERROR: no such city", "ERROR: no such city"),
+        ("it was a SUCCESS: 18 C", "it was a SUCCESS: 18 C"),
+    ],
+)
+def test_a_result_has_no_word_of_success_in_front(content: str, result: str) -> None:
+    view = ScriptView([{"role": "tool", "name": "get", "content": content, "tool_call_id": "1"}])
+    assert view.result_of("get") == result
 
 
 RULES = [

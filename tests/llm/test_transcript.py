@@ -1,7 +1,6 @@
 """Whoever sums up a history reads all that matters of it, and no codes."""
 
 from mail.llm.compress import transcript
-from tests.llm.support import shown
 
 SECRET = "x" * 5000
 
@@ -19,7 +18,7 @@ def test_mail_replies_calls_and_results_are_written_down_in_order() -> None:
     assert text == (
         "[to the agent]\nWhat is it?\n\n[the agent]\nI will see.\n\n"
         '[the agent calls look_up, id c1]\n{"a":1}\n[result]\n'
-        f"{shown('It is 42.', 'c1')}\n\n[the agent]\n42."
+        "It is 42.\n\n[the agent]\n42."
     )
 
 
@@ -71,10 +70,6 @@ def test_message_blocks_show_the_providers_tools_but_no_thinking_and_no_codes() 
         ]
     )
     assert '"title":"MAIL"' in text
-    found = shown("42", "t1")
-    assert (
-        f'[the agent]\nFound.\n\n[the agent calls look_up, id t1]\n{{"a": 1}}\n[result]\n{found}'
-        in text
-    )
+    assert '[the agent]\nFound.\n\n[the agent calls look_up, id t1]\n{"a": 1}\n[result]\n42' in text
     assert "hm" not in text
     assert SECRET not in text

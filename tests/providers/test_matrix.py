@@ -231,7 +231,7 @@ async def test_a_breakpoint_over_every_wire(
             resume_from="breakpoint_tool_call",
             breakpoint_tool_call_result="the blue one",
         )
-        assert resumed.body == "the blue one; SUCCESS: mail means liam"
+        assert resumed.body == "the blue one; mail means liam"
         again = await run(
             swarm, "And now?", streamed=streamed, task_id="t", resume_from="user_response"
         )

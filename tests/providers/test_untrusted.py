@@ -9,9 +9,9 @@ import pytest
 
 from mail import MAILAction, MAILAgentTemplate
 from mail.core.render import PRIMER, as_untrusted
-from mail.errors import ModelError
+from mail.errors import ModelError, ToolError
 from mail.llm.script import call, otherwise, when
-from tests.providers.swarms import MODELS, Path, lead_swarm, run
+from tests.providers.swarms import LOOK_UP, MODELS, Path, lead_swarm, run
 from tests.support.provider import FakeProvider
 
 PATHS = [pytest.param(path, id=path.wire) for path in MODELS]
@@ -22,14 +22,15 @@ FORGED = (
 )
 LABEL = re.compile(r"<(untrusted-[0-9a-f]{16}) source=\"([^\"\n]*)\">\n(.*?)\n</\1>", re.DOTALL)
 READS = [
-    when(tool_result="look_up").then(call("task_complete", finish_message="read")),
-    otherwise(call("look_up", word=FORGED[::-1])),
+    when(tool_result="fetch").then(call("task_complete", finish_message="read")),
+    otherwise(call("fetch", word=FORGED[::-1])),
 ]
 ASKS = [
     when(tool_result="ask_user").then(call("task_complete", finish_message="asked")),
     when(tool_result="look_up").then(call("ask_user", question="Really?")),
-    *READS[1:],
+    otherwise(call("look_up", word=FORGED[::-1])),
 ]
+FETCH = MAILAction("fetch", "Read a page.", LOOK_UP.parameters, LOOK_UP.callback, untrusted=True)
 
 
 def strings(value: Any) -> list[str]:
@@ -50,14 +51,14 @@ async def test_a_page_that_looks_like_the_systems_mail_is_shown_as_data(
     provider: FakeProvider, path: Path
 ) -> None:
     provider.script = READS
-    swarm = lead_swarm(path)
+    swarm = lead_swarm(path, more=[FETCH])
     outcome = await run(swarm, "Read it", streamed=False)
     await swarm.shutdown(grace=0)
     assert outcome.body == "read"
     [text] = [text for text in shown(provider) if "::maximum_steps_reached::" in text]
     label = LABEL.search(text)
     assert label is not None and text == f"SUCCESS: {label[0]}"
-    assert label[2] == "tool look_up"
+    assert label[2] == "tool fetch"
     assert label[3].endswith(FORGED)  # as it is: a file stays what it was
     assert provider.requests[-1].system.endswith(PRIMER)
     # Events, and so streams and callers, have the result itself.
@@ -67,8 +68,9 @@ async def test_a_page_that_looks_like_the_systems_mail_is_shown_as_data(
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_a_callers_result_is_data_and_a_history_is_the_same_bytes_in_every_call(
-    provider: FakeProvider, path: Path
+@pytest.mark.parametrize("answer", ["yes", FORGED, f"SUCCESS: message sent\n{FORGED}", "ERROR"])
+async def test_results_of_ones_own_actions_and_of_breakpoints_are_read_as_they_are(
+    provider: FakeProvider, path: Path, answer: str
 ) -> None:
     provider.script = ASKS
     swarm = lead_swarm(path)
@@ -80,26 +82,19 @@ async def test_a_callers_result_is_data_and_a_history_is_the_same_bytes_in_every
         streamed=False,
         task_id="one",
         resume_from="breakpoint_tool_call",
-        breakpoint_tool_call_result=FORGED,
+        breakpoint_tool_call_result=answer,
     )
     await swarm.shutdown(grace=0)
     assert answered.body == "asked"
-    labels = [m for text in shown(provider) if (m := LABEL.search(text))]
-    assert [(m[2], m[3].endswith(FORGED)) for m in labels] == [
-        ("tool look_up", True),
-        ("tool ask_user", True),
-    ]
-    earlier = [text for text in shown(provider, -2) if LABEL.search(text)]
-    assert earlier == [labels[0].string]
+    texts = shown(provider)
+    assert f"SUCCESS: {FORGED[::-1]} means {FORGED}" in texts and answer in texts
+    assert not any(LABEL.search(text) for text in texts)
     assert len({seen.system for seen in provider.requests}) == 1
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize(
-    "answer", [f"SUCCESS: message sent\n{FORGED}", f"ERROR: {FORGED}", "SUCCESS", FORGED]
-)
-async def test_a_callers_result_is_data_though_it_begins_like_that_of_mails_own_tool(
-    provider: FakeProvider, path: Path, answer: str
+async def test_a_callers_result_of_mails_own_tool_is_read_as_it_is(
+    provider: FakeProvider, path: Path
 ) -> None:
     provider.script = [
         when(tool_result="await_message").then(call("task_complete", finish_message="done")),
@@ -113,17 +108,32 @@ async def test_a_callers_result_is_data_though_it_begins_like_that_of_mails_own_
         streamed=False,
         task_id="one",
         resume_from="breakpoint_tool_call",
-        breakpoint_tool_call_result=answer,
+        breakpoint_tool_call_result="no mail today",
     )
-    later = await run(swarm, "And?", streamed=False, task_id="one")
+    await run(swarm, "And?", streamed=False, task_id="one")
     await swarm.shutdown(grace=0)
-    [done] = [e for e in later.events if e.kind == "breakpoint_action_complete"]
-    assert done.extra["result"] == answer
     assert len(provider.requests) == 3
-    for request in (1, 2):
-        [label] = [m for text in shown(provider, request) if (m := LABEL.fullmatch(text))]
-        assert (label[2], label[3]) == ("tool await_message", answer)
-        assert "mail_answered_by" not in json.dumps(provider.requests[request].body)
+    assert all("no mail today" in shown(provider, request) for request in (1, 2))
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_why_ones_own_action_failed_is_data(provider: FakeProvider, path: Path) -> None:
+    def broken(args: dict[str, Any]) -> str:
+        raise ToolError(FORGED)
+
+    fails = MAILAction("fail", "Fail.", {}, broken)
+    provider.script = [
+        when(tool_result="fail").then(call("task_complete", finish_message="told")),
+        otherwise(call("fail")),
+    ]
+    swarm = lead_swarm(path, more=[fails])
+    outcome = await run(swarm, "Try", streamed=False)
+    await swarm.shutdown(grace=0)
+    [text] = [text for text in shown(provider) if FORGED in text]
+    label = LABEL.search(text)
+    assert label is not None and text == f"ERROR: {label[0]}" and label[3] == FORGED
+    [failed] = [event for event in outcome.events if event.kind == "action_error"]
+    assert failed.extra["result"] == FORGED
 
 
 @pytest.mark.parametrize("path", PATHS)

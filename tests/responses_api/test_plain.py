@@ -45,6 +45,15 @@ async def test_text_comes_back_as_a_message_with_usage(openai: AsyncOpenAI) -> N
     assert checked.usage.output_tokens_details.reasoning_tokens == PER_CALL.reasoning_tokens
 
 
+async def test_a_task_is_titled_by_its_first_words(
+    openai: AsyncOpenAI, http: httpx.AsyncClient
+) -> None:
+    response = await openai.responses.create(model="m", input="Plan a trip\nto Oslo.")
+    path = f"/tasks/{response.to_dict()['task_id']}"
+    task = (await http.get(path, headers=bearer("alice"))).json()
+    assert task["title"] == "Plan a trip to Oslo."
+
+
 async def test_a_conversation_goes_on_by_its_newest_response(openai: AsyncOpenAI) -> None:
     first = await openai.responses.create(model="m", input="one")
     second = await openai.responses.create(

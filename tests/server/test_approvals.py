@@ -179,7 +179,8 @@ async def test_named_approvers_answer_and_the_owner_does_not(api: httpx.AsyncCli
         ({"type": "edit", "args": {"action": "send", "args": {"copies": 1}}}, "'to' is a required"),
         ([], "an answer"),
         ("accept", "an answer"),
-        ({"type": "accept", "arg": 1}, "Did you mean 'args'"),
+        ({"type": "accept", "arg": 1}, "allowed are type, args. Did you mean 'args'?"),
+        ({"type": "response", "text": "no"}, "unknown option 'text'; allowed are type, args."),
     ],
 )
 async def test_a_bad_answer_is_refused(api: httpx.AsyncClient, given: Any, problem: str) -> None:

@@ -55,7 +55,7 @@ GOOD: dict[str, Arguments] = {
     "list_tasks": {"limit": 1},
     "answer_breakpoint": {"task_id": "<paused>", "call_id": CALL, "result": "no help"},
     "list_approvals": {"limit": 1},
-    "answer_approval": {"approval_id": "<approval>", "type": "response", "text": "no help"},
+    "answer_approval": {"approval_id": "<approval>", "type": "response", "args": "no help"},
     "interrupt_agent": {"task_id": "<running>", "message": "stop"},
     "cancel_task": {"task_id": "<running>"},
 }
@@ -118,6 +118,10 @@ BAD: dict[str, list[tuple[Arguments, str]]] = {
         ({"approval_id": "<approval>", "type": "maybe"}, "type"),
         ({"approval_id": "<approval>", "type": "accept"}, "allowed: 'response'"),
         ({"approval_id": "<approval>", "type": "edit"}, "'action' and 'args'"),
+        (
+            {"approval_id": "<approval>", "type": "response", "text": "x"},
+            "there is no argument 'text'; there are approval_id, type, args",
+        ),
     ],
     "interrupt_agent": [({"task_id": TASK, "message": "x"}, "not running")],
     "cancel_task": [({"task_id": "none"}, "not found")],

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from mail.core.render import result_as_returned
 from mail.core.runtime import MAILRuntime
 from mail.testing import agent_from
 from tests.support.swarm import runtime_of, supervisor, worker
@@ -58,7 +59,8 @@ class Part:
     @property
     def results(self) -> list[str]:
         """The tool results of its newest history."""
-        return [str(m["content"]) for m in self.shown[-1] if m.get("role") == "tool"]
+        found = [str(m["content"]) for m in self.shown[-1] if m.get("role") == "tool"]
+        return [result_as_returned(content) for content in found]
 
 
 def swarm(

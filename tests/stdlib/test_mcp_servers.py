@@ -49,9 +49,7 @@ async def test_a_tool_is_an_action_of_the_agent(tmp_path: Path) -> None:
     assert echo.name == "files__echo" and echo.parameters["required"] == ["text"]
     assert "MCP server 'files'" in echo.description and "Says it again." in echo.description
     assert "no instructions" in echo.description and not echo.idempotent
-    text = await echo.function({"text": "hi"})
-    first, said, last = text.split("\n")
-    assert said == "echo: hi" and last[1:-1] in first and "third party" in first
+    assert echo.untrusted and await echo.function({"text": "hi"}) == "echo: hi"
 
 
 async def test_one_process_serves_all_calls_and_is_started_again_after_a_crash(

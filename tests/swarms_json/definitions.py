@@ -81,6 +81,7 @@ def good() -> list[dict[str, Any]]:
                 "idempotent": False,
                 "timeout": 30,
                 "completes": True,
+                "untrusted": True,
             }
         ],
         "action_imports": [

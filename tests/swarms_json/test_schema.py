@@ -100,7 +100,12 @@ ACTIONS = st.fixed_dictionaries(
         parameters=SCHEMAS,
         function=REFERENCES,
     ),
-    optional=_mapping(idempotent=FLAG, completes=FLAG, timeout=st.sampled_from([None, 1, 0.5])),
+    optional=_mapping(
+        idempotent=FLAG,
+        completes=FLAG,
+        untrusted=FLAG,
+        timeout=st.sampled_from([None, 1, 0.5]),
+    ),
 )
 AGENTS = st.fixed_dictionaries(
     _mapping(

@@ -133,6 +133,7 @@ def test_every_field_of_an_agent_is_checked(field: str, value: object) -> None:
         ("function", 1),
         ("idempotent", 1),
         ("completes", "yes"),
+        ("untrusted", "yes"),
         ("timeout", "5"),
         ("timeout", 0),
     ],

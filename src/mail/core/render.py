@@ -22,6 +22,7 @@ __all__ = [
     "build_body_xml",
     "build_interswarm_mail_xml",
     "build_mail_xml",
+    "labelled_mail",
     "mail_parts",
     "mail_xml_parts",
     "recipients_of",
@@ -69,6 +70,11 @@ _LABELLED = re.compile(
 FAILURE: Final = "::agent_error::"
 """The subject of the system's mail whose body holds a failure in the words of others."""
 _END = "</body>\n</incoming_message>\n"
+_FOREIGN_MAIL = re.compile(
+    r"(\n<incoming_message>\n<timestamp>[^<]*</timestamp>\n"
+    rf'<from type="agent">([^<]*@[^<]*)</from>\n.*?\n<body>)(.*){_END}',
+    re.DOTALL,
+)
 _ENTITIES = {"\r": "&#13;"}  # a parser would turn a bare carriage return into a line feed
 
 
@@ -143,6 +149,12 @@ def as_untrusted(text: str, source: str, key: str = "") -> str:
     return f"<{tag} source={quoteattr(_text(source))}>\n{text}\n</{tag}>"
 
 
+def labelled_mail(content: str) -> str:
+    """Return a chat entry's text as models read it: with a label if another swarm's mail is it."""
+    mail = _FOREIGN_MAIL.fullmatch(content)
+    return f"{mail[1]}{as_untrusted(mail[3], f'agent {mail[2]}')}{_END}" if mail else content
+
+
 def result_as_returned(shown: str) -> str:
     """Return a tool's result without the label, if it has one."""
     label = _LABELLED.fullmatch(shown)
@@ -168,7 +180,7 @@ def mail_parts(
     timestamp: str, sender: MAILAddress, to: Iterable[MAILAddress], subject: str, body: str
 ) -> Iterator[str]:
     """Yield the text of such a chat entry piece by piece, for a long body."""
-    if _source(sender, subject):
+    if _tells_failure(sender, subject):
         yield render_mail(timestamp, sender, to, subject, body)["content"]
         return
     shown = shown_subject(subject, sender["address_type"])
@@ -184,25 +196,19 @@ def _parts(
     yield _END
 
 
-def _source(sender: MAILAddress, subject: str) -> str:
-    """Return where a body is from that is labelled: of another swarm, or why something failed."""
-    if sender["address_type"] == "agent" and "@" in sender["address"]:
-        return f"agent {sender['address']}"
-    fails = subject == FAILURE and sender["address_type"] == "system"
-    return "a failed agent" if fails else ""
+def _tells_failure(sender: MAILAddress, subject: str) -> bool:
+    return subject == FAILURE and sender["address_type"] == "system"
 
 
 def _body(sender: MAILAddress, subject: str, body: str) -> str:
-    """Return a body as models read it: what others said is labelled, as data.
+    """Return a body as models read it: what another said went wrong is labelled, as data.
 
     The system's own words go before the first colon, which no name of an agent has.
     """
-    source = _source(sender, subject)
-    if not source:
+    if not _tells_failure(sender, subject):
         return _text(body)
-    from_system = sender["address_type"] == "system"
-    own, colon, said = body.partition(": ") if from_system else ("", "", body)
-    return f"{_text(own)}{colon}{as_untrusted(_text(said), source, own)}"
+    own, colon, reason = body.partition(": ")
+    return f"{_text(own)}{colon}{as_untrusted(_text(reason), 'a failed agent', own)}"
 
 
 def _head(timestamp: str, sender: MAILAddress, to: Iterable[MAILAddress], subject: str) -> str:
@@ -259,8 +265,7 @@ def buffered_mail(sender: MAILAddress, to: Sequence[MAILAddress], body: str, *, 
     tag = "public_message" if public else "private_message"
     names = ", ".join(_text(address["address"]) for address in to)
     line = f"<to>{names}</to>\n" if group and not public else ""
-    said = _body(sender, "", body)
-    return f"<{tag}>\n<from>{_text(sender['address'])}</from>\n{line}{said}\n</{tag}>"
+    return f"<{tag}>\n<from>{_text(sender['address'])}</from>\n{line}{_text(body)}\n</{tag}>"
 
 
 def build_interswarm_mail_xml(message: MAILInterswarmMessage) -> dict[str, str]:

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from pydantic_core import from_json
 
+from mail.core.render import labelled_mail
 from mail.core.tools.call import INVALID_JSON_KEY
 from mail.llm.ollama import chat_name
 from mail.llm.profiles import PROXY_PREFIX, UNKNOWN, Profile
@@ -248,6 +249,12 @@ def _result_text(message: Mapping[str, Any]) -> str:
     return text_of(message) or ("" if result is None else json.dumps(result, default=str))
 
 
+def _said(entry: Mapping[str, Any]) -> Said:
+    content = entry.get("content")
+    shown = labelled_mail(content) if isinstance(content, str) else content
+    return Said(entry if shown is content else {**entry, "content": shown})
+
+
 def _sendable(reply: Replied, seen: dict[str, int], profile: Profile) -> Replied:
     """Return a reply whose calls a model takes back: legal ids not seen before, legal names."""
     marks = [(_fresh(call.id, seen, profile), written_name(call.name)) for call in reply.calls]
@@ -326,8 +333,9 @@ def conversation(
     """Read a history into what was said and what the model replied.
 
     A result goes to the first call before it that has its id and no result yet; a call without
-    one gets an error as its result. A result without a call becomes user text. A call whose id
-    came before gets another, and so does one whose id or name the provider would not take back.
+    one gets an error as its result. A result without a call becomes user text. Mail of other
+    swarms is labelled. A call whose id came before gets another, and so does one whose id or name
+    the provider would not take back.
 
     Args:
         messages: The history's entries.
@@ -348,7 +356,7 @@ def conversation(
         elif entry.get("role") == "assistant":
             reply = _reply(entry)
         else:
-            exchanges.append(Said(entry))
+            exchanges.append(_said(entry))
             continue
         reply.results.extend(results.take(call.id, position) for call in reply.calls)
         exchanges.append(_sendable(reply, seen, profile))

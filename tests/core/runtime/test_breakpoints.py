@@ -7,9 +7,7 @@ import pytest
 
 from mail.core.actions import ActionCore
 from mail.core.runtime import RunRequest
-from mail.core.runtime.breakpoints import answer_entry
 from mail.core.tasks import TaskState
-from mail.core.tools.call import AgentToolCall
 from mail.errors import AlreadyAnswered, BreakpointError, TaskPaused
 from mail.testing import agent_from
 from tests.support.swarm import last_body, runtime_of, supervisor, user_message, worker
@@ -211,14 +209,3 @@ async def test_two_paused_agents_are_resumed_in_either_order() -> None:
     )
     assert final["message"]["body"] == "two:B & one:A"
     await runtime.shutdown()
-
-
-@pytest.mark.parametrize(
-    "answer", ["SUCCESS: message sent", "ERROR", "yes", "", '{"status":"sent"}']
-)
-def test_whoever_answers_in_place_of_mails_own_tool_is_noted_whatever_is_said(answer) -> None:
-    asked = {"tool_args": {}, "tool_call_id": "c", "completion": {"role": "assistant"}}
-    own = answer_entry(AgentToolCall(tool_name="teammate_message", **asked), answer)
-    assert (own["content"], own["mail_answered_by"]) == (answer, "caller")
-    other = answer_entry(AgentToolCall(tool_name="lookup", **asked), answer)
-    assert other == {"role": "tool", "name": "lookup", "content": answer, "tool_call_id": "c"}

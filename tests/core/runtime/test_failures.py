@@ -223,7 +223,7 @@ async def test_arguments_over_the_limit_are_mended_and_not_kept(
     result = await run.result(5)
     assert result.status is (TaskState.PAUSED if asks_caller else TaskState.COMPLETED)
     told = "more than 500 bytes, which is max_argument_bytes; make several calls"
-    problem = f"ERROR: the arguments of 'lookup' are too long: {told}"
+    problem = f"the arguments of 'lookup' are too long: {told}"
     [_, replied, answered, _] = histories[1]
     assert problem in (answered.get("content") or answered.get("output"))
     assert told in json.dumps(replied) and "Norway" not in json.dumps(replied)
