@@ -77,41 +77,36 @@ async def test_old_rows_are_read_and_continued(database: Database, rows: Any) ->
         await store.close()
 
 
-OLD_THREADS: Final = (
-    *(
-        "INSERT INTO desk_threads (swarm_name, thread_id, title, creator, created_at)"
-        f" VALUES ('office', '{name}', 't', 'ann', '2026-01-01')"
-        for name in "abc"
-    ),
-    *(
-        "INSERT INTO desk_members (swarm_name, thread_id, name, joined_at, added_by)"
-        f" VALUES ('office', '{name}', 'ann', '2026-01-0{day}', 'ann')"
-        for name, day in (("a", 1), ("b", 1), ("c", 2))
-    ),
-    *(
-        "INSERT INTO desk_letters (swarm_name, letter_id, sender, kind, created_at, latest, payer,"
-        " size, thread_id, reply_to, file_id, urgent, wants_ack, task_owner, task_id, subject,"
-        f" recipients, body) VALUES ('office', '{name}{day}', 'ann', 'thread', '2026-01-0{day}',"
-        f" '2026-01-0{day}', 'ann', 1, '{name}', '', '', {{false}}, {{false}}, '', '', '', '[]',"
-        " 'x')"
-        for name, day in (("a", 3), ("b", 4), ("a", 5))
-    ),
-)
+OLD_THREADS: Final = """
+INSERT INTO desk_threads (swarm_name, thread_id, title, creator, created_at) VALUES
+    ('office', 'a', 't', 'ann', '2026-01-01'), ('office', 'b', 't', 'ann', '2026-01-01'),
+    ('office', 'c', 't', 'ann', '2026-01-01');
+INSERT INTO desk_members (swarm_name, thread_id, name, joined_at, added_by) VALUES
+    ('office', 'a', 'ann', '2026-01-01', 'ann'), ('office', 'b', 'ann', '2026-01-01', 'ann'),
+    ('office', 'c', 'ann', '2026-01-02', 'ann');
+INSERT INTO desk_letters (swarm_name, letter_id, sender, kind, created_at, latest, payer, size,
+    thread_id, reply_to, file_id, urgent, wants_ack, task_owner, task_id, subject, recipients, body)
+VALUES
+    ('office', 'a3', 'ann', 'thread', '2026-01-03', '2026-01-03', 'ann', 1,
+        'a', '', '', {false}, {false}, '', '', '', '[]', 'x'),
+    ('office', 'b4', 'ann', 'thread', '2026-01-04', '2026-01-04', 'ann', 1,
+        'b', '', '', {false}, {false}, '', '', '', '[]', 'x'),
+    ('office', 'a5', 'ann', 'thread', '2026-01-05', '2026-01-05', 'ann', 1,
+        'a', '', '', {false}, {false}, '', '', '', '[]', 'x');
+"""
 
 
 async def test_threads_from_before_are_listed_by_their_newest_letters(database: Database) -> None:
     if isinstance(database, PostgresDatabase):
         connection = await asyncpg.connect(database.url)
         await migrate_postgres(connection, packaged_migrations("postgresql")[:17])
-        for row in OLD_THREADS:
-            await connection.execute(row.format(false="FALSE"))
+        await connection.execute(OLD_THREADS.format(false="FALSE"))
         await connection.close()
     else:
         assert isinstance(database, SQLiteDatabase)
         with closing(sqlite3.connect(database.path, isolation_level=None)) as file:
             migrate(file, packaged_migrations()[:17])
-            for row in OLD_THREADS:
-                file.execute(row.format(false="0"))
+            file.executescript(OLD_THREADS.format(false="0"))
     is_postgres = isinstance(database, PostgresDatabase)
     store = PostgresStore(database.url) if is_postgres else database.store()
     await store.open()

@@ -705,7 +705,7 @@ async def test_a_registry_that_proposes_registers_only_what_is_accepted(
     assert set(registry.get_all_endpoints()) == {"alpha"}
     with pytest.raises(UnknownSwarm):
         await registry.accept_swarm("delta")
-    with pytest.raises(PeerUnreachable, match="not a public address; .*POST /swarms"):
+    with pytest.raises(PeerUnreachable, match=r"not a public address; .*POST /swarms"):
         await registry.accept_swarm("inner")
     assert registry.unregister_swarm("inner")
     other = alpha(file, world)
