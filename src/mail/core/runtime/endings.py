@@ -293,22 +293,13 @@ class Endings:
         away = self._tell_peers(task, message, status, everybody=everybody)
         wire, body = message.to_wire(), _json(message.body)  # it may be long: it is written once
         response = message.to_json(body, wire)
-        told = {"subject": message.subject, "status": status.value}
         unanswered = set() if everybody else set(task.people)
         more: dict[str, Any] = {"unanswered": sorted(unanswered)} if unanswered else {}
         if over_budget:
             more["over_budget"] = True
         if at_limit:
             more["ended_by"] = STEP_LIMIT
-        # The body of a pause is its calls in JSON; they may be long, so they are not written again.
-        listed = message.body if status is TaskState.PAUSED else "[]"
-        rest = f",{_json(more)[1:]}" if more else "}"
-        terminal = EventRow(
-            "task_error" if reason is not None else "task_complete",
-            message.timestamp,
-            f"error for task: {reason}" if reason is not None else f"response: '{message.body}'",
-            f'{{"response":{body},{_json(told)[1:-1]},"breakpoints":{listed}{rest}',
-        )
+        terminal = _terminal(message, body, status, reason, more)
         events = [*(away.events if away else ()), terminal]
         if by:
             shown = f"task_complete response from {by}:"
@@ -450,6 +441,21 @@ class Endings:
             answer = answer._replace(recipient_swarms=(swarm,))
         self.mail_delivery.send_away(mail, answer, control)
         mail.task.note_sent(answer)
+
+
+def _terminal(
+    message: Envelope, body: str, status: TaskState, reason: str | None, more: dict[str, Any]
+) -> EventRow:
+    told = {"subject": message.subject, "status": status.value}
+    # The body of a pause is its calls in JSON; they may be long, so they are not written again.
+    listed = message.body if status is TaskState.PAUSED else "[]"
+    rest = f",{_json(more)[1:]}" if more else "}"
+    return EventRow(
+        "task_error" if reason is not None else "task_complete",
+        message.timestamp,
+        f"error for task: {reason}" if reason is not None else f"response: '{message.body}'",
+        f'{{"response":{body},{_json(told)[1:-1]},"breakpoints":{listed}{rest}',
+    )
 
 
 def _runs(task: ActiveTask, call: CallRow) -> bool:
