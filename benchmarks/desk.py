@@ -127,7 +127,7 @@ def _wait_of(client: Client) -> Wait:
 async def _client(url: str, number: int) -> AsyncIterator[Client]:
     headers = {"Authorization": f"Bearer {token_of(name_of(number))}"}
     async with httpx2.AsyncClient(headers=headers, timeout=2 * _SECONDS) as http:
-        transport = streamable_http_client(f"{url}/mcp", http_client=http)
+        transport = streamable_http_client(f"{url}/mcp?tools=basic", http_client=http)
         async with Client(transport) as client:
             yield client
 

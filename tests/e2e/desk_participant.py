@@ -74,7 +74,7 @@ class Outside:
 @asynccontextmanager
 async def _connected(kind: str, url: str) -> AsyncIterator[Client]:
     if kind == "stdio":
-        arguments = ["-m", "mail.cli", "mcp", url]
+        arguments = ["-m", "mail.cli", "mcp", url, "--tools", "threads"]
         given = StdioServerParameters(command=sys.executable, args=arguments, env={**os.environ})
         async with Client(stdio_client(given)) as client:
             yield client
@@ -82,7 +82,7 @@ async def _connected(kind: str, url: str) -> AsyncIterator[Client]:
     headers = {"Authorization": f"Bearer {os.environ['MAIL_API_KEY']}"}
     async with (
         httpx2.AsyncClient(headers=headers, timeout=_SECONDS) as http,
-        Client(streamable_http_client(f"{url}/mcp", http_client=http)) as client,
+        Client(streamable_http_client(f"{url}/mcp?tools=threads", http_client=http)) as client,
     ):
         yield client
 

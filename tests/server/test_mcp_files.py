@@ -46,7 +46,7 @@ def on_stdio(server: Server, *words: str, who: str = "editor") -> Client:
     environ = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     program = StdioServerParameters(
         command=sys.executable,
-        args=["-m", "mail.cli", "mcp", server.url, *words],
+        args=["-m", "mail.cli", "mcp", server.url, "--tools", "threads", *words],
         env=environ | {"MAIL_API_KEY": TOKENS[who]},
     )
     return Client(stdio_client(program))
