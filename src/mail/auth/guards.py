@@ -1,23 +1,28 @@
-"""The documented helpers around callers: thin functions over the application's auth backend.
+"""The documented helpers around callers: dependencies for any FastAPI application.
 
-The application keeps its backend in ``app.state.auth``. Nothing in a request but its
-``Authorization`` header can change an answer: the helpers take no other argument, because a
-framework would read it from the query.
+They ask the `AuthBackend` in ``app.state.auth``. An application without one gets what a server
+with this environment would use: the external service, or the tokens in the server's store. Nothing
+in a request but its ``Authorization`` header can change an answer: the helpers take no other
+argument, because a framework would read it from the query.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from mail.auth.builtin import AUTH_ENDPOINT, TOKEN_INFO_ENDPOINT
+from mail.auth.builtin import AUTH_ENDPOINT, TOKEN_INFO_ENDPOINT, build_auth
 from mail.auth.callers import AuthBackend, Caller
 from mail.auth.remote import RemoteAuth
-from mail.config.env import setting
-from mail.errors import ConfigError, Forbidden, Unauthenticated
+from mail.config.env import current, setting
+from mail.config.server import ServerConfig, resolve_store_url
+from mail.db.urls import open_store
+from mail.errors import AuthUnavailable, ConfigError, Forbidden, StoreError, Unauthenticated
 
 __all__ = [
+    "bearer_token",
     "caller_is_admin",
     "caller_is_admin_or_user",
     "caller_is_agent",
@@ -31,6 +36,11 @@ __all__ = [
     "require_debug",
     "require_role",
 ]
+
+_NO_STORE: Final = (
+    f"the token store cannot be read; DATABASE_URL names a server's store, {AUTH_ENDPOINT} and "
+    f"{TOKEN_INFO_ENDPOINT} an external token service"
+)
 
 
 async def login(api_key: str) -> str:
@@ -63,7 +73,7 @@ async def get_token_info(token: str) -> dict[str, Any]:
         await remote.close()
 
 
-def extract_token(request: Request) -> str:
+def bearer_token(request: Request) -> str:
     """Return the bearer token of a request.
 
     Raises:
@@ -80,29 +90,37 @@ def extract_token(request: Request) -> str:
     return token
 
 
+def extract_token(request: Request) -> str:
+    """Return the bearer token of a request.
+
+    Raises:
+        HTTPException: 401, there is no ``Authorization`` header, or not exactly one bearer token.
+    """
+    with _as_http():
+        return bearer_token(request)
+
+
 async def extract_token_info(request: Request) -> dict[str, Any]:
     """Return ``{"role", "id", "api_key"}`` of the caller.
 
     Raises:
-        Unauthenticated: no token, or one that the authority refuses.
-        AuthUnavailable: the authority did not answer.
+        HTTPException: as `require_role`, but for the role.
     """
-    token = extract_token(request)
-    caller = await _backend(request).authenticate(token)
-    return {"role": caller.role, "id": caller.id, "api_key": token}
+    caller = await _caller(request)
+    return {"role": caller.role, "id": caller.id, "api_key": bearer_token(request)}
 
 
 async def require_role(request: Request, roles: Sequence[str]) -> Caller:
     """Return the caller if it has one of the roles.
 
     Raises:
-        Unauthenticated: no token, or one that the authority refuses.
-        Forbidden: the caller has another role.
-        AuthUnavailable: the authority did not answer.
+        HTTPException: 401 without a token, or with one that the authority refuses; 403 for another
+            role; 503 when the authority did not answer, or the settings that name it are wrong.
     """
-    caller = await _backend(request).authenticate(extract_token(request))
-    if caller.role not in roles:
-        raise Forbidden(f"invalid role: this requires {' or '.join(roles)}")
+    caller = await _caller(request)
+    with _as_http():
+        if caller.role not in roles:
+            raise Forbidden(f"invalid role: this requires {' or '.join(roles)}")
     return caller
 
 
@@ -146,9 +164,44 @@ def generate_agent_id(token_info: Mapping[str, Any]) -> str:
     return f"swarm_{token_info['id']}"
 
 
-def _backend(request: Request) -> AuthBackend:
-    backend: AuthBackend = request.app.state.auth
-    return backend
+@contextmanager
+def _as_http() -> Iterator[None]:
+    """Raise what a framework knows an answer for."""
+    try:
+        yield
+    except Unauthenticated as error:
+        raise HTTPException(401, str(error), {"WWW-Authenticate": "Bearer"}) from error
+    except Forbidden as error:
+        raise HTTPException(403, str(error)) from error
+    except (AuthUnavailable, ConfigError) as error:
+        raise HTTPException(503, str(error)) from error
+    except StoreError as error:
+        raise HTTPException(503, _NO_STORE) from error
+
+
+async def _caller(request: Request) -> Caller:
+    with _as_http():
+        token = bearer_token(request)
+        async with _backend(request) as backend:
+            return await backend.authenticate(token)
+
+
+@asynccontextmanager
+async def _backend(request: Request) -> AsyncIterator[AuthBackend]:
+    own: AuthBackend | None = getattr(request.app.state, "auth", None)
+    if own is not None:
+        yield own
+        return
+    # Nothing is kept between requests: only the application knows when it ends.
+    store = open_store(resolve_store_url(ServerConfig()), exclusive=False, read_only=True)
+    backend = build_auth(current(), store)
+    try:
+        if not isinstance(backend, RemoteAuth):
+            await store.open()
+        yield backend
+    finally:
+        await backend.close()
+        await store.close()
 
 
 def _remote() -> RemoteAuth:

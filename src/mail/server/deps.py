@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 from starlette.requests import Request
 
 from mail.auth.callers import ROLES, Caller, check_caller_id
-from mail.auth.guards import extract_token
+from mail.auth.guards import bearer_token
 from mail.core.interswarm import PEER_ROLE
 from mail.core.schema import MAX_ID
 from mail.errors import Forbidden, ProtocolError
@@ -227,7 +227,7 @@ class Roles(Audience, SecurityBase):
             Forbidden: the caller's role is not in the audience.
         """
         state, place = state_of(request), request.scope["state"]
-        token = extract_token(request)
+        token = bearer_token(request)
         place[WAITS]()  # else whoever makes up tokens keeps all others out
         caller = await state.auth.authenticate(token)
         note(caller_role=caller.role, caller_id=caller.id)
