@@ -75,7 +75,7 @@ async def test_neither_can_an_override() -> None:
 
     act = MAILAction("act", "Act.", {}, _raising(AssertionError())[1])
     async with scripted_swarm({"boss": BOSS}, actions={"boss": [act]}) as swarm:
-        running = asyncio.create_task(swarm.swarm.run_continuous(action_override=leave))
+        running = asyncio.create_task(swarm.swarm.run_continuous(leave))
         outcome = await swarm.run("Go.", timeout=10)
         assert "override tool: it tried to exit the program (SystemExit: bye)" in outcome.body
         await swarm.swarm.shutdown()

@@ -195,6 +195,11 @@ async def test_a_mode_that_there_is_not_is_refused(swarm: MAILSwarm) -> None:
         swarm.run_continuous(mode="manul")  # type: ignore[arg-type]
 
 
+async def test_a_number_by_position_is_no_override(swarm: MAILSwarm) -> None:
+    with pytest.raises(ConfigError, match="must be a function, not 5; .* given as max_steps="):
+        swarm.run_continuous(5)  # type: ignore[arg-type]
+
+
 # --- limits, failures, breakpoints --------------------------------------------------------------
 
 

@@ -88,6 +88,8 @@ SIGNATURES = {
     ),
     "mail.core.tools:pydantic_function_tool": "model",
     "mail.core.tools:_make_tools": "tools",
+    "mail:MAILSwarm.run_continuous": "action_override=None",
+    "mail.core.runtime:MAILRuntime.run_continuous": "action_override=None",
     "mail.store:get_langmem_store": "",
     "mail.utils.auth:login": "api_key",
     "mail.utils.auth:get_token_info": "token",

@@ -529,15 +529,15 @@ class ManualStepper:
 
     def run_continuous(
         self,
-        max_steps: int | None = None,
         action_override: ActionOverrideFunction | None = None,
+        max_steps: int | None = None,
         mode: RunMode = "continuous",
     ) -> Coroutine[Any, Any, None]:
         """Process mail until `shutdown`. The mode holds from the moment of the call.
 
         Args:
-            max_steps: Messages per run of a task; None keeps the swarm's own limit.
             action_override: Answers every action call in place of the action.
+            max_steps: Messages per run of a task; None keeps the swarm's own limit.
             mode: ``"continuous"``: agents take their mail as it comes. ``"manual"``: mail waits
                 for its agent until `manual_step` shows it.
 
@@ -545,9 +545,9 @@ class ManualStepper:
             A coroutine to await or to run as an asyncio task.
 
         Raises:
-            ConfigError: there is no such mode.
+            ConfigError: there is no such mode, or ``action_override`` is no function.
         """
-        return self._runtime.run_continuous(max_steps, action_override, mode)
+        return self._runtime.run_continuous(action_override, max_steps, mode)
 
     async def await_queue_empty(self) -> None:
         """Wait until no agent is at work and no mail could wake one.

@@ -254,27 +254,32 @@ class MAILRuntime(Federation, RuntimeViews):
 
     def run_continuous(
         self,
-        max_steps: int | None = None,
         action_override: ActionOverrideFunction | None = None,
+        max_steps: int | None = None,
         mode: RunMode = "continuous",
     ) -> Coroutine[Any, Any, None]:
         """Process mail until `shutdown`. The settings act at once, when this is called.
 
         Args:
-            max_steps: Messages per run of a task, for tasks posted without a limit of their own.
             action_override: Answers every action call in place of the action.
+            max_steps: Messages per run of a task, for tasks posted without a limit of their own.
             mode: ``"continuous"``, or ``"manual"``: mail waits until `manual_step` shows it.
 
         Returns:
             A coroutine to await or to run as an asyncio task.
 
         Raises:
-            ConfigError: there is no such mode.
+            ConfigError: there is no such mode, or ``action_override`` is no function.
         """
         if mode not in ("continuous", "manual"):
             hint = did_you_mean(str(mode), ("continuous", "manual"))
             raise ConfigError(
                 f"unknown run_continuous mode '{mode}'; expected 'continuous' or 'manual'.{hint}"
+            )
+        if not (action_override is None or callable(action_override)):
+            raise ConfigError(
+                f"action_override must be a function, not {action_override!r}; the number of steps "
+                "is given as max_steps=…"
             )
         self._context.manual = mode == "manual"
         self._context.mailbox.set_manual(self._context.manual)
@@ -306,11 +311,11 @@ class MAILRuntime(Federation, RuntimeViews):
 
     async def run(
         self,
-        max_steps: int | None = None,
         action_override: ActionOverrideFunction | None = None,
+        max_steps: int | None = None,
     ) -> None:
         """Process mail until `shutdown`; the documented short name of `run_continuous`."""
-        await self.run_continuous(max_steps, action_override)
+        await self.run_continuous(action_override, max_steps)
 
     async def shutdown(self, grace: float | None = None) -> None:
         """Stop in good order: no new turns, running ones get ``grace`` seconds, callers an answer.
