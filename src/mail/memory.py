@@ -8,13 +8,12 @@ that begin with ``a`` are for code in an event loop, such as agent functions. Do
 
 import asyncio
 import importlib
-import importlib.util
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from mail.core.call_context import NullSink
 from mail.db.preferences import PREFERENCE_KEY
-from mail.errors import ConfigError, ProtocolError
+from mail.errors import ProtocolError
 from mail.llm.ask import ask
 from mail.llm.history import parse_arguments_text
 from mail.llm.request import ChatModel, ModelRequest
@@ -89,7 +88,7 @@ async def aupdate_memory(
         ProtocolError: the update was refused, see `mail.services.learning.update_problem`; the
             memory is as it was.
         AgentError, ModelError: the model failed.
-        ConfigError: the extra ``memory`` is not installed, or the model's name is wrong.
+        ConfigError: the model's name is wrong.
     """
     known = await aget_memory(store, namespace, default_content)
     updated = check_memory_text(await proposer(model, instructions)(known, messages))
@@ -134,18 +133,24 @@ def _run(work: Coroutine[Any, Any, T], other: str) -> T:
     raise RuntimeError(f"this would block the running event loop; use 'await {other}(...)' here")
 
 
-def proposer(model: str | ChatModel, instructions: str = MEMORY_UPDATE_INSTRUCTIONS) -> Propose:
+def proposer(
+    model: str | ChatModel,
+    instructions: str = MEMORY_UPDATE_INSTRUCTIONS,
+    *,
+    use_proxy: bool = False,
+) -> Propose:
     """Return what has LangMem and a model propose updates.
 
+    Args:
+        model: A model's name, or a `mail.llm.ChatModel`.
+        instructions: What the model is told to do.
+        use_proxy: Whether calls go through the LiteLLM proxy.
+
     Raises:
-        ConfigError: the model's name is wrong, or the extra ``memory`` is not installed.
+        ConfigError: the model's name is wrong.
     """
-    if importlib.util.find_spec("langmem") is None:
-        raise ConfigError(
-            "learning from feedback needs the extra 'memory': pip install 'mail-protocol[memory]'"
-        )
     name = model if isinstance(model, str) else "memory"
-    asked = _asked_by(model_for(model) if isinstance(model, str) else model, name)
+    asked = _asked_by(model_for(model) if isinstance(model, str) else model, name, use_proxy)
 
     async def propose(current: str, messages: Sequence[Mapping[str, Any]]) -> str:
         langmem = await asyncio.to_thread(_load)
@@ -161,7 +166,7 @@ def _load() -> Any:
     return importlib.import_module("mail.db.langmem")
 
 
-def _asked_by(model: ChatModel, name: str) -> "Ask":
+def _asked_by(model: ChatModel, name: str, use_proxy: bool) -> "Ask":
     """Return a model as LangMem asks it."""
 
     async def asked(
@@ -174,6 +179,7 @@ def _asked_by(model: ChatModel, name: str) -> "Ask":
             system="\n\n".join(system),
             tools=tools,
             tool_choice=choice,
+            use_proxy=use_proxy,
         )
         reply = await ask(model, request, NullSink(), lambda name, usage: None)
         calls = [(one.id, one.name, parse_arguments_text(one.arguments)) for one in reply.calls]

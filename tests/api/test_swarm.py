@@ -196,7 +196,7 @@ async def test_a_mode_that_there_is_not_is_refused(swarm: MAILSwarm) -> None:
 
 
 async def test_a_number_by_position_is_no_override(swarm: MAILSwarm) -> None:
-    with pytest.raises(ConfigError, match="must be a function, not 5; .* given as max_steps="):
+    with pytest.raises(ConfigError, match=r"must be a function, not 5; .* given as max_steps="):
         swarm.run_continuous(5)  # type: ignore[arg-type]
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,6 @@ import pytest
 from mail.db import open_store
 from mail.db.base import MemoryRow, Owner, Store
 from mail.db.memory import MemoryStore
-from mail.errors import ConfigError
 from mail.utils.store import get_langmem_store
 
 if TYPE_CHECKING:
@@ -172,13 +170,3 @@ async def test_without_arguments_the_configured_store_is_opened(
         await durable.aput(("a",), "k", {"v": 1})
     async with get_langmem_store() as durable:
         assert (await durable.aget(("a",), "k")) is not None
-
-
-async def test_without_langmem_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [one for one in sys.modules if one.partition(".")[0] == "langgraph"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, "mail.db.langgraph", raising=False)
-    monkeypatch.setitem(sys.modules, "langgraph", None)
-    with pytest.raises(ConfigError, match=r"pip install 'mail-protocol\[memory\]'"):
-        async with get_langmem_store(MemoryStore(), ALICE):
-            raise AssertionError("there is no store")

@@ -15,14 +15,12 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 DIRECT = [Requirement(text) for text in PROJECT["dependencies"]]
-MEMORY = [Requirement(text) for text in PROJECT["optional-dependencies"]["memory"]]
 KEYRING = [Requirement(text) for text in PROJECT["optional-dependencies"]["keyring"]]
 S3 = [Requirement(text) for text in PROJECT["optional-dependencies"]["s3"]]
 EMAIL = [Requirement(text) for text in PROJECT["optional-dependencies"]["email"]]
 GOOGLE = [Requirement(text) for text in PROJECT["optional-dependencies"]["email-google"]]
 VERTEX = [Requirement(text) for text in PROJECT["optional-dependencies"]["vertex"]]
 EXTRAS = {
-    "memory": MEMORY,
     "keyring": KEYRING,
     "email": EMAIL,
     "email-google": GOOGLE,
@@ -58,7 +56,7 @@ def test_every_direct_dependency_is_used_by_the_package() -> None:
     known = packages_distributions()
     used = {canonicalize_name(one) for module in imported() for one in known.get(module, ())}
     assert names(DIRECT) - used == LOADED_BY_OTHERS
-    assert names([*MEMORY, *KEYRING, *EMAIL, *GOOGLE, *S3, *VERTEX]) <= used
+    assert names([*KEYRING, *EMAIL, *GOOGLE, *S3, *VERTEX]) <= used
 
 
 def test_the_contributors_page_tells_what_each_is_for() -> None:
@@ -96,3 +94,8 @@ def test_the_lock_has_the_same_versions_and_hashes_of_each() -> None:
     )
     assert "://" not in text
     assert "://" not in (ROOT / "constraints.txt").read_text("utf-8")
+
+
+def test_langmem_is_installed_and_requirements_that_name_its_earlier_extra_still_hold() -> None:
+    assert "langmem" in names(DIRECT)
+    assert PROJECT["optional-dependencies"]["memory"] == []

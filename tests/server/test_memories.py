@@ -10,11 +10,14 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from mail import Approval, MAILAction
+from mail.api import MAILAgentTemplate, MAILSwarmTemplate
 from mail.auth.callers import Caller
 from mail.config.server import MemoryConfig
 from mail.db.base import Owner, Post, Store
 from mail.db.memory import MemoryStore
 from mail.db.preferences import KEPT_VERSIONS, FeedbackRow
+from mail.factories.supervisor import LiteLLMSupervisorFunction
 from mail.llm.litellm_model import close_clients, load_parts
 from mail.llm.script import Step, call, say
 from mail.server.app import create_app
@@ -23,6 +26,7 @@ from tests.services.test_learning import BEFORE, answer
 from tests.support.provider import FakeProvider
 
 OWNER = Owner("test-swarm", "user", "alice")
+SCRIPT = f"scripted/{__name__}:writes"
 
 
 @pytest.fixture
@@ -30,6 +34,13 @@ async def template() -> Template:
     made = Template()
     made.memories = {"style": BEFORE}
     return made
+
+
+def writes(view: Any) -> Step:
+    """Send what is to be sent, then say so."""
+    if view.new_results:
+        return call("task_complete", finish_message="Sent.")
+    return call("send", text="Hello")
 
 
 class Api:
@@ -61,7 +72,8 @@ async def test_a_default_is_changed_undone_and_deleted(client: httpx.AsyncClient
     listed = await alice.get()
     assert listed["learning"] == {
         "enabled": False,
-        "reason": "no model is configured ([server.memory] model); feedback waits",
+        "reason": "no model is configured ([server.memory] model), and the entrypoint asks none; "
+        "feedback waits",
     }
     (style,) = listed["memories"]
     assert (style["name"], style["value"], style["is_default"]) == ("style", BEFORE, True)
@@ -224,6 +236,75 @@ async def test_a_server_with_a_model_learns_and_tells(
         kinds = [frame["event"] for frame in frames(events.text)]
         assert kinds[-2:] == ["memory_updated", "memory_updated"]
         assert len(provider.requests) == 2
+
+
+def writing_swarm(llm: str = "openai/fake") -> MAILSwarmTemplate:
+    """Return a swarm whose entrypoint may send mail after a person has seen it."""
+    schema = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+    held = Approval(feedback={"edit": "style"})
+    agent = MAILAgentTemplate(
+        name="writer",
+        factory=LiteLLMSupervisorFunction,
+        comm_targets=[],
+        actions=[MAILAction("send", "Send.", schema, lambda args: "sent", approval=held)],
+        agent_params={"llm": llm, "use_proxy": False},
+        enable_entrypoint=True,
+        can_complete_tasks=True,
+        tool_format="completions",
+    )
+    return MAILSwarmTemplate(
+        "test-swarm", agents=[agent], entrypoint="writer", memories={"style": BEFORE}
+    )
+
+
+async def answer_by_edit(client: httpx.AsyncClient) -> None:
+    """Have the swarm write, and edit what it wants to send."""
+    headers = bearer("alice")
+    posted = await client.post("/message", json={"body": "Write to Ben."}, headers=headers)
+    assert posted.json()["status"] == "paused", posted.text
+    [held] = (await client.get("/approvals", headers=headers)).json()["approvals"]
+    edit = {"type": "edit", "args": {"action": "send", "args": {"text": "Hi"}}}
+    path = f"/approvals/{held['approval_id']}"
+    assert (await client.post(path, json=edit, headers=headers)).is_success
+
+
+async def test_memories_learn_by_the_entrypoints_model_out_of_the_box(
+    provider: FakeProvider, store: MemoryStore
+) -> None:
+    steps: Any = provider.script
+    steps.steps = [
+        call("send", text="Hello"),
+        call("task_complete", finish_message="Sent."),
+        add_line("Say 'Hi'."),
+    ]
+    app = create_app(config(), template=writing_swarm(), store=store)
+    async with serving(app) as client:
+        alice = Api(client)
+        assert (await alice.get())["learning"] == {"enabled": True, "reason": None}
+        await answer_by_edit(client)
+
+        async def learned() -> bool:
+            return (await alice.get("style"))["version"] == 1
+
+        await until(learned)
+        assert (await alice.get("style"))["value"] == f"{BEFORE}\nSay 'Hi'."
+
+
+@pytest.mark.parametrize(
+    ("llm", "settings"),
+    [("openai/fake", MemoryConfig(model="none")), (SCRIPT, MemoryConfig())],
+)
+async def test_without_a_model_to_ask_feedback_waits(
+    provider: FakeProvider, store: MemoryStore, llm: str, settings: MemoryConfig
+) -> None:
+    steps: Any = provider.script
+    steps.steps = [call("send", text="Hello"), call("task_complete", finish_message="Sent.")]
+    made = config().model_copy(update={"memory": settings})
+    async with serving(create_app(made, template=writing_swarm(llm), store=store)) as client:
+        await answer_by_edit(client)
+        assert (await Api(client).get())["learning"]["enabled"] is False
+        style = await Api(client).get("style")
+        assert (style["waiting"], style["value"]) == (1, BEFORE)
 
 
 async def test_a_commit_of_feedback_is_not_delayed_by_a_slow_model(

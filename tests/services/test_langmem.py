@@ -9,7 +9,7 @@ from langgraph.store.memory import InMemoryStore
 
 from mail.db.base import Owner
 from mail.db.memory import MemoryStore
-from mail.errors import ConfigError, ModelError, ProtocolError
+from mail.errors import ModelError, ProtocolError
 from mail.llm.litellm_model import close_clients
 from mail.llm.script import Step, call, otherwise, say
 from mail.llm.scripted import ScriptedModel
@@ -169,9 +169,3 @@ async def test_the_plain_functions_in_a_thread() -> None:
 
     before, updated, after = await asyncio.to_thread(script)
     assert (before, updated, after) == ("Be brief.", "Be brief.\nSay 'Hi'.", updated)
-
-
-def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"pip install 'mail-protocol\[memory\]'"):
-        proposer("openai/fake")

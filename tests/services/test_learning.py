@@ -247,7 +247,6 @@ class TestLearning:
         desk = Desk(Teacher())
         desk.learner.propose = None
         await give(desk.store, answer())
-        await desk.learner.run()
         assert await desk.learner.learn() == 0
         assert (await desk.memories.listed())[0].waiting == 1
 

@@ -341,12 +341,13 @@ def _check_swarm(config: "ServerConfig") -> Iterator[Finding]:
 
 
 def _check_memory(config: "ServerConfig") -> Iterator[Finding]:
-    """Check the model that learns from answers to approvals, if there is one; nothing is asked."""
+    """Check the model that learns from answers to approvals, if one is named; nothing is asked."""
+    from mail.config.server import NO_MODEL
     from mail.llm.resolve import is_scripted
     from mail.memory import proposer
 
     model = config.memory.model
-    if model is None:
+    if model is None or model == NO_MODEL:  # the entrypoint's model is checked with the swarm
         return
     try:
         proposer(model)

@@ -16,6 +16,7 @@ from mail.core.interswarm import INBOX_AGE
 from mail.errors import ConfigError
 
 __all__ = [
+    "NO_MODEL",
     "REMOTE_AGENT_PARAMS",
     "REMOTE_PROVIDERS",
     "WEBHOOK_EVENTS",
@@ -45,6 +46,7 @@ __all__ = [
 ]
 
 MEMORY_URL: Final = "memory://"
+NO_MODEL: Final = "none"
 SERVER_STORE_URL: Final = "sqlite:///mail.db"
 _ALL_INTERFACES: Final = "0.0.0.0"  # noqa: S104 - the documented default; tokens guard every route
 
@@ -352,7 +354,8 @@ class TeamsConfig(FileBacked):
 class MemoryConfig(FileBacked):
     """``[server.memory]``: what named memories learn from people's answers to approvals.
 
-    ``model`` is the model that writes the updates; None for none, and feedback waits.
+    ``model`` is the model that writes the updates, None for the entrypoint's. With ``none``, or an
+    entrypoint that asks no provider's model, feedback waits.
     """
 
     table = "server.memory"

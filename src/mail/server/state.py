@@ -19,7 +19,7 @@ from mail.auth.builtin import AuthBackend
 from mail.auth.callers import Caller
 from mail.clock import Clock, SystemClock
 from mail.config.env import current
-from mail.config.server import ServerConfig, base_url
+from mail.config.server import NO_MODEL, ServerConfig, base_url
 from mail.core.interswarm import PEER_ROLE
 from mail.core.runtime.scheduler import TurnLimit
 from mail.core.teams import Teams
@@ -44,7 +44,7 @@ from mail.server.storage import LetterShares, StorageShares
 from mail.services.desk import BellSwitch, MailDesk
 from mail.services.event_log import Room
 from mail.services.files import DeskFiles
-from mail.services.learning import Learner
+from mail.services.learning import Learner, Propose
 from mail.services.preferences import Memories
 from mail.services.tasks import TaskReader
 from mail.services.teams import TeamDesk
@@ -160,7 +160,7 @@ class ServerState:
                 idle_seconds=limits.instance_idle,
                 room_of=self.quotas.room,
             )
-            self._learning = self._make_learner()
+            self._learning = self._make_learner(self._pool.served)
 
     @property
     def pool(self) -> InstancePool:
@@ -230,6 +230,7 @@ class ServerState:
         if self.draining:
             raise ShuttingDown()
         self.pool.replace(served)
+        self.learning.propose = self._proposer(served)
         self.begin_recovery()
         await self.federation.serve()
 
@@ -278,15 +279,23 @@ class ServerState:
             raise RuntimeError("the server is not open yet: its lifespan has not begun")
         return self._learning
 
-    def _make_learner(self) -> Learner:
-        model = self.config.memory.model
+    def _make_learner(self, served: Served) -> Learner:
         return Learner(
             store=self.store,
             swarm=lambda: (str(self.template.name), self.template.memories),
             clock=self.clock,
-            propose=proposer(model) if model else None,
+            propose=self._proposer(served),
             announce=self._announce,
         )
+
+    def _proposer(self, served: Served) -> Propose | None:
+        """Return what asks the configured model, else the entrypoint's, for updates of memories."""
+        named = self.config.memory.model
+        if named is not None:
+            return None if named == NO_MODEL else proposer(named)
+        asked = (use for use in served.uses if use.agent == served.template.entrypoint)
+        use = next((use for use in asked if use.model), None)
+        return None if use is None else proposer(use.model, use_proxy=use.use_proxy)
 
     def _announce(self, owner: Owner, task_id: str, seq: int, event: EventRow) -> None:
         """Hand an event that was stored beside an instance to those who follow its task."""

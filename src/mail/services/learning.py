@@ -188,8 +188,6 @@ class Learner:
 
     async def run(self) -> None:
         """Take up what is due again and again, until cancelled."""
-        if self.propose is None:
-            return
         while True:
             self._news.clear()
             try:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mail.core.call_context import current_call
 from mail.db.base import Owner, Store
-from mail.errors import ConfigError
 
 if TYPE_CHECKING:
     from mail.db.langgraph import MailStore
@@ -20,19 +19,8 @@ DEFAULT_OWNER: Final = Owner("default", "user", "default")
 def __getattr__(name: str) -> Any:
     if name != "MailStore":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _mail_store()
+    from mail.db.langgraph import MailStore
 
-
-def _mail_store() -> "type[MailStore]":
-    try:
-        from mail.db.langgraph import MailStore
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "langgraph":
-            raise
-        raise ConfigError(
-            "the memory store for LangMem needs the extra 'memory': "
-            "pip install 'mail-protocol[memory]'"
-        ) from error
     return MailStore
 
 
@@ -50,19 +38,21 @@ async def get_langmem_store(
             in an agent's turn those of its caller, elsewhere `DEFAULT_OWNER`'s.
 
     Raises:
-        ConfigError: the configuration is wrong, or the extra ``memory`` is not installed.
+        ConfigError: the configuration is wrong.
         StoreError: the store cannot be opened.
     """
-    memories, call = _mail_store(), current_call()
+    from mail.db.langgraph import MailStore
+
+    call = current_call()
     here: Store | None = call.store if store is None else store
     whose = owner or (Owner(*call.owner) if call.owner else DEFAULT_OWNER)
     if here is not None:
-        yield memories(here, whose)
+        yield MailStore(here, whose)
         return
     opened = _configured_store()
     await opened.open()
     try:
-        yield memories(opened, whose)
+        yield MailStore(opened, whose)
     finally:
         await opened.close()
 

@@ -43,7 +43,9 @@ __all__ = ["router"]
 
 router = MAILRouter("memories")
 
-_OFF: Final = "no model is configured ([server.memory] model); feedback waits"
+_OFF: Final = (
+    "no model is configured ([server.memory] model), and the entrypoint asks none; feedback waits"
+)
 
 _COPIES: Final = 2
 """A text is stored as the memory's and as that of its newest version."""
@@ -176,7 +178,7 @@ async def _shown(memories: Memories, name: str) -> MemoryDetails:
 
 
 def _learning(state: ServerState) -> LearningState:
-    enabled = state.config.memory.model is not None
+    enabled = state.learning.propose is not None
     return {"enabled": enabled, "reason": None if enabled else _OFF}
 
 
