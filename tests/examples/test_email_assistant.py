@@ -568,7 +568,34 @@ async def test_6_the_work_ends_although_the_mailbox_does_not_answer(
     file.write_text(file.read_text().replace("/box", "/mail.toml"))
     task = await world.answer("response", "Yes.")
     assert task.status == "completed"
-    assert any("could not be marked as read" in str(event.extra) for event in task.events)
+    assert any("was not marked as read" in str(event.extra) for event in task.events)
+
+
+ALONE = {"from": "Ben <ben@example.org>", "to": "ann@example.org", "subject": "Report"}
+
+
+async def test_an_email_that_no_mailbox_has_is_answered_and_what_was_not_done_is_said(
+    world: World,
+) -> None:
+    email_input = {**ALONE, "id": "18c2f", "body": "Can you send me the report?"}
+    run = await world.swarm.open_run(json.dumps(email_input), task_id="one")
+    assert (await run.result()).status == "paused"
+    [draft] = await world.held()
+    assert draft["action_request"]["args"]["email_id"] == "18c2f"
+    task = await world.answer("accept")
+    [sent] = world.sent
+    assert (sent["To"], sent["Subject"]) == ("ben@example.org", "Re: Report")
+    told = [e.extra["result"] for e in task.events if e.kind == "action_complete"]
+    assert "not filed with the email that it answers: no email of this mailbox" in told[1]
+    assert task.status == "completed"
+    final = "Done. The email was not marked as read: no email of this mailbox has that ID"
+    assert task.events[-1].extra["response"] == final
+
+
+async def test_an_email_without_an_id_says_that_nothing_was_marked(world: World) -> None:
+    world.play([call("Done", done=True)])
+    run = await world.swarm.open_run(json.dumps({**ALONE, "body": "Hi!"}), task_id="one")
+    assert str(await run.result()).count("No email was marked as read: it has no ID.")
 
 
 async def test_6_a_text_without_an_id_ends_without_marking_anything(world: World) -> None:

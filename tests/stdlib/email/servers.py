@@ -182,6 +182,8 @@ class _Imap(socketserver.StreamRequestHandler):
         found = self.box.unseen
         if self.state == "Sent" and arguments.startswith('HEADER Message-ID "<'):
             found = self._sent_as(*_strings(arguments))
+        elif arguments.startswith("UID "):
+            found = [uid for uid in self.box.emails if arguments == f"UID {uid}"]
         elif self.state != "INBOX" or arguments != "UNSEEN":
             return "BAD no"
         self.tell(" ".join(["* SEARCH", *map(str, found)]))

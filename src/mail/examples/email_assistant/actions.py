@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from email.message import EmailMessage
+from email.utils import parseaddr
 from typing import Any, Final, TypeVar
 from zoneinfo import ZoneInfo
 
@@ -20,6 +21,7 @@ from mail.stdlib.email.backends import Backend, open_backend
 from mail.stdlib.email.calendars import day_bounds, describe_day, read_dates, read_meeting
 from mail.stdlib.email.messages import (
     MAX_RECIPIENTS,
+    NOT_HERE,
     Email,
     Sending,
     Stage,
@@ -109,9 +111,12 @@ async def _send_email_tool(args: dict[str, Any]) -> str:
     copies = [check_address(one, "additional_recipients") for one in given]
     email_id = str(args.get("email_id") or "")
     message_id, attempt = _attempt()
+    email_input = await task_text()
 
     def send(mailbox: Backend) -> str:
-        original = None if email_id.lower() in _NEW else _original(mailbox, email_id)
+        original, note = None, ""
+        if email_id.lower() not in _NEW:
+            original, note = _original(mailbox, email_id, email_input)
         reached = to
         if original is not None and to.lower() == mailbox.address.lower():
             reached = check_address(original.reply_to, "the sender's address")
@@ -125,7 +130,7 @@ async def _send_email_tool(args: dict[str, Any]) -> str:
             message_id=message_id,
         )
         told = mailbox.send(message, original.thread_id if original else "", attempt(message))
-        return f"Email to {', '.join([reached, *copies])}: {told}"
+        return f"Email to {', '.join([reached, *copies])}: {told}{note}"
 
     return await _with_mailbox(send)
 
@@ -149,14 +154,21 @@ def _attempt() -> tuple[str, Callable[[EmailMessage], Sending]]:
     return message_id, sending
 
 
-def _original(mailbox: Backend, email_id: str) -> Email:
+def _original(mailbox: Backend, email_id: str, email_input: str) -> tuple[Email, str]:
+    """Return the email to answer, and what is said of the answer if the mailbox has no such one."""
     found = mailbox.get(email_id)
-    if found is None:
+    if found is not None:
+        return found, ""
+    author, to, subject, thread, known = parse_gmail(email_input)
+    if email_id != known:
         raise ToolError(
             "'email_id' names no email of this mailbox; use the ID that is shown with the email, "
             "or 'new' for an email that answers none"
         )
-    return found
+    email = Email(
+        id=known, author=author, to=to, subject=subject, body=thread, reply_to=parseaddr(author)[1]
+    )
+    return email, f"; it is not filed with the email that it answers: {NOT_HERE}"
 
 
 async def _schedule_meeting_tool(args: dict[str, Any]) -> str:
@@ -193,13 +205,13 @@ async def _notify_person(args: dict[str, Any]) -> str:
 async def _done(args: dict[str, Any]) -> str:
     if args.get("done") is not True:
         raise ToolError("call Done with done = true once nothing is left to do; else go on")
-    *_, email_id = parse_gmail(await task_text())
+    author, *_, email_id = parse_gmail(await task_text())
     if not email_id:
-        return "Done."
+        return "Done. No email was marked as read: it has no ID." if author else "Done."
     try:
         await _with_mailbox(lambda mailbox: mailbox.mark_as_read(email_id))
     except ToolError as error:  # the work is done all the same
-        return f"Done. The email could not be marked as read: {error}"
+        return f"Done. The email was not marked as read: {error}"
     return "Done. The email was marked as read."
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from mail.errors import ToolError
 from mail.stdlib.email.calendars import CalendarFile, Event, Meeting, invitation
 from mail.stdlib.email.messages import (
+    NOT_HERE,
     Email,
     Sending,
     Stage,
@@ -64,7 +65,11 @@ class Backend(Protocol):
         """Return an email, or None if the mailbox has none with this id."""
 
     def mark_as_read(self, email_id: str) -> None:
-        """Mark an email as read; that it is read already, or gone, is no error."""
+        """Mark an email as read; that it is read already is no error.
+
+        Raises:
+            ToolError: no email has that id, or it cannot be marked.
+        """
 
     def send(
         self, message: EmailMessage, thread_id: str = "", sending: Sending | None = None
@@ -341,7 +346,9 @@ class LocalBackend(_Posting):
     def mark_as_read(self, email_id: str) -> None:
         """See `Backend`."""
         path = self._find(email_id)
-        if path is None or "S" in _flags(path):
+        if path is None:
+            raise ToolError(NOT_HERE)
+        if "S" in _flags(path):
             return
         self._create()
         flags = "".join(sorted({*_flags(path), "S"}))
@@ -463,10 +470,12 @@ class ImapBackend(_Posting):
         """See `Backend`."""
         known = _UID.fullmatch(email_id)
         if known is None:
-            return
+            raise ToolError(NOT_HERE)
         with self._opened(readonly=False) as (server, validity):
-            if validity == known[1]:
-                self._checked(server.uid("STORE", known[2], "+FLAGS.SILENT", r"(\Seen)"))
+            _, found = self._checked(server.uid("SEARCH", "UID", known[2]))
+            if validity != known[1] or not any(found):
+                raise ToolError(NOT_HERE)
+            self._checked(server.uid("STORE", known[2], "+FLAGS.SILENT", r"(\Seen)"))
 
     def _keep(self, message: EmailMessage) -> None:
         if not self._config.imap_sent:

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from mail.errors import ConfigError, ToolError
 from mail.stdlib.email.calendars import Event, Meeting
-from mail.stdlib.email.messages import Email, Sending, one_line, parse_email
+from mail.stdlib.email.messages import NOT_HERE, Email, Sending, one_line, parse_email
 
 if TYPE_CHECKING:
     from mail.config.stdlib import EmailConfig
@@ -104,11 +104,12 @@ class GoogleBackend:
     def mark_as_read(self, email_id: str) -> None:
         """See `Backend`."""
         if not _ID.fullmatch(email_id):
-            return
+            raise ToolError(NOT_HERE)
         with self._service("gmail", "v1") as gmail:
             body = {"removeLabelIds": ["UNREAD"]}
             ask = gmail.users().messages().modify(userId="me", id=email_id, body=body)
-            self._do(ask, missing=None)
+            if self._do(ask, missing=None) is None:
+                raise ToolError(NOT_HERE)
 
     def send(
         self, message: EmailMessage, thread_id: str = "", sending: Sending | None = None

@@ -24,6 +24,7 @@ from mail.errors import ToolError
 __all__ = [
     "MAX_RECIPIENTS",
     "MAX_TEXT",
+    "NOT_HERE",
     "Email",
     "Sending",
     "Stage",
@@ -61,6 +62,8 @@ _WRITTEN: Final = policy.SMTP.clone(max_line_length=998, cte_type="7bit")
 _NO_CHARSETS: Final = frozenset(("idna", "punycode", "raw-unicode-escape", "unicode-escape"))
 """Codecs that no email has; Python takes a text's length squared for some, and warns of others."""
 _REORDERING: Final = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+NOT_HERE: Final = "no email of this mailbox has that ID"
 
 _CUT_OFF: Final = (
     "it may have been sent: the program stopped while it was being sent, and {why}. It is not sent "
