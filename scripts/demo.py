@@ -2,10 +2,10 @@
 
 Everything is real: a server process on a free loopback port, a database, a token, a client that
 reads the event stream. Only the language model is scripted, so that it works offline and always
-the same. With ``MAIL_DEMO_LLM=<litellm model>`` (and the provider's key in the environment) that
-model thinks instead; ``litellm_proxy/<model>`` is reached through the LiteLLM proxy at
-``LITELLM_PROXY_API_BASE``, in the name of the demo's user. The exit code is 0 only if the swarm
-answered and the server stopped well.
+the same. With ``MAIL_LLM=<litellm model>`` (and the provider's key in the environment) that model
+thinks instead; ``MAIL_DEMO_LLM`` is for this demo alone. ``litellm_proxy/<model>`` is reached
+through the LiteLLM proxy at ``LITELLM_PROXY_API_BASE``, in the name of the demo's user. The exit
+code is 0 only if the swarm answered and the server stopped well.
 """
 
 import argparse
@@ -100,10 +100,10 @@ async def show_tasks(client: MAILClient) -> None:
 
 async def demo(folder: Path) -> None:
     """Run the whole demo in a folder."""
-    model = os.environ.get("MAIL_DEMO_LLM")
+    model = os.environ.get("MAIL_DEMO_LLM") or os.environ.get("MAIL_LLM")
     place = Place(folder, free_port(), source=with_model(model, folder))
     headline(f"Starting a MAIL server at {place.url}")
-    scripted = "scripted (offline). MAIL_DEMO_LLM=<litellm model> uses a real one."
+    scripted = "scripted (offline). MAIL_LLM=<litellm model> uses a real one."
     print(f"model: {model or scripted}")
     async with server(place):
         headline("Making an access token (mail token create --role user --id newcomer)")
@@ -126,7 +126,7 @@ def read_arguments() -> None:
     """Answer ``--help``; the demo has no flags."""
     argparse.ArgumentParser(
         description="A swarm of agents answers a question over HTTP, before your eyes. Offline.",
-        epilog="MAIL_DEMO_LLM=<litellm model> in the environment lets that model think instead.",
+        epilog="MAIL_LLM=<litellm model> in the environment lets that model think instead.",
     ).parse_args()
 
 

@@ -52,7 +52,7 @@ def read_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace
 async def play(options: argparse.Namespace) -> int:
     """Play a game and print it; return the exit code."""
     seed = random.randrange(1_000_000) if options.seed is None else options.seed
-    models = options.llm
+    models = options.llm or list(filter(None, [os.environ.get("MAIL_LLM")]))
     print(f"Mafia for {options.players}, seed {seed}, {', '.join(models) or 'scripted (offline)'}.")
     game = Game.create(
         options.players,

@@ -7,6 +7,7 @@ through `mail.client.MAILClient`, and stops it again. Offline unless ``--llm`` n
 import argparse
 import asyncio
 import json
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -49,7 +50,10 @@ def arguments() -> argparse.Namespace:
         "--swarm", default="example-no-proxy", choices=QUESTIONS, help="default: %(default)s"
     )
     parser.add_argument(
-        "--llm", metavar="MODEL", help="a model for all agents, in place of the swarm's own"
+        "--llm",
+        metavar="MODEL",
+        default=os.environ.get("MAIL_LLM"),
+        help="a model for all agents, in place of the swarm's own; default: MAIL_LLM",
     )
     parser.add_argument(
         "--decision",

@@ -1,48 +1,66 @@
-"""Does the reasoning of a model reach the events of its tool calls?
+"""Does the reasoning of a model reach the events of its tool calls, streaming and not?
 
-One agent thinks about a question and calls tools; its ``tool_call`` events are printed with their
-reasoning, preamble and ``reasoning_ref``. The exit code is 1 when the model reasoned before a call
-and the event of that call says nothing about it, or when the task fails. The default model is
-scripted and needs nothing; ``--llm openai/gpt-5-mini`` asks a real one.
+One agent solves the zebra puzzle and calls tools, twice: its answer is awaited, then its events are
+streamed, with the pieces of reasoning as they arrive. Its ``tool_call`` events are printed with
+their reasoning, preamble and ``reasoning_ref``. The exit code is 1 when the model reasoned before a
+call and the event of that call says nothing about it, or when a task fails. The default model is
+scripted and needs nothing; ``--llm openai/gpt-5-mini``, or ``MAIL_LLM``, asks a real one.
 """
 
 import argparse
 import asyncio
+import os
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final
 
-from mail import MAILAgentTemplate, MAILSwarmTemplate
+from mail import MAILAction, MAILAgentTemplate, MAILSwarm, MAILSwarmTemplate
 from mail.core.agents import AgentOutput, ToolChoice
 from mail.core.events import TaskEvent
 from mail.errors import MAILError
-from mail.examples.math_dummy import calculate_expression_action
 from mail.factories import LiteLLMSupervisorFunction
 from mail.llm import ChatModel, Delta, ModelRequest, ScriptedModel, model_for
 from mail.llm.script import call, otherwise, say, think, when
 
 SCRIPTED: Final = "scripted"
-QUESTION: Final = (
-    "A farmer has hens and rabbits, 35 heads and 94 feet in all. How many of each? Check the feet "
-    "and the heads of your solution with calculate_expression, both at once, before you answer."
-)
+QUESTION: Final = """\
+Five houses of five colours stand in a row. In each lives somebody of another nation, with another
+pet, another drink and another brand of cigarettes.
+The Englishman lives in the red house. The Spaniard has the dog. Coffee is drunk in the green house.
+The Ukrainian drinks tea. The green house is immediately to the right of the ivory one. The smoker
+of Old Gold has snails. Kools are smoked in the yellow house. Milk is drunk in the middle house. The
+Norwegian lives in the first house. The smoker of Chesterfields lives next to the man with the fox.
+Kools are smoked next to the house with the horse. The smoker of Lucky Strike drinks orange juice.
+The Japanese smokes Parliaments. The Norwegian lives next to the blue house.
+Who drinks water, and who has the zebra? Before you answer, note with the tool `note` the house in
+which each of the two is, both at once."""
 SYSTEM: Final = (
-    "You solve puzzles. Say in one sentence what you are going to do before you call tools. Call "
-    "calculate_expression for every sum, and task_complete with the answer in the end."
+    "You solve puzzles. Say in one sentence what you are going to do before you call tools. Note "
+    "what you have found with note, and call task_complete with the answer in the end."
 )
 SCRIPT: Final = [
-    when(tool_result="calculate_expression").then(
-        think("Both fit: 35 heads and 94 feet."),
-        call("task_complete", finish_message="23 hens and 12 rabbits."),
+    when(tool_result="note").then(
+        think("All fourteen clues hold with these two houses."),
+        call("task_complete", finish_message="The Norwegian drinks water. The Japanese has it."),
     ),
     otherwise(
-        think("If all 35 were hens there would be 70 feet; the other 24 make 12 rabbits."),
-        say("I check 23 hens and 12 rabbits."),
-        call("calculate_expression", expression="23 * 2 + 12 * 4"),
-        call("calculate_expression", expression="23 + 12"),
+        think("The Norwegian is in the first, yellow house, so the horse is in the blue second."),
+        say("I note the houses of the water and of the zebra."),
+        call("note", house=1, what="water"),
+        call("note", house=5, what="zebra"),
     ),
 ]
+NOTE: Final = MAILAction(
+    "note",
+    "Note what is in a house.",
+    {
+        "type": "object",
+        "properties": {"house": {"type": "integer"}, "what": {"type": "string"}},
+        "required": ["house", "what"],
+    },
+    lambda args: f"noted: house {args['house']} has the {args['what']}",
+)
 
 
 class Watched:
@@ -87,7 +105,10 @@ def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("question", nargs="?", default=QUESTION, help="a puzzle is the default")
-    parser.add_argument("--llm", default=SCRIPTED, metavar="MODEL", help="default: %(default)s")
+    parser.add_argument(
+        "--llm", default=os.environ.get("MAIL_LLM") or SCRIPTED, metavar="MODEL",
+        help="default: MAIL_LLM, else scripted",
+    )  # fmt: skip
     parser.add_argument(
         "--effort", default="low", choices=["minimal", "low", "medium", "high"],
         help="how hard the model thinks (default: %(default)s)",
@@ -102,17 +123,17 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-async def run(options: argparse.Namespace, watched: Watched) -> Sequence[TaskEvent]:
-    """Ask the agent and return the events of its task.
+def thinking_swarm(options: argparse.Namespace, watched: Watched) -> MAILSwarm:
+    """Make the swarm of the one agent.
 
     Raises:
-        MAILError: the setting is wrong, or the model failed.
+        MAILError: a setting is wrong.
     """
     thinker = MAILAgentTemplate(
         name="thinker",
         factory=Thinker,
         comm_targets=[],
-        actions=[calculate_expression_action],
+        actions=[NOTE],
         agent_params={
             "llm": options.llm,
             "system": SYSTEM,
@@ -128,11 +149,27 @@ async def run(options: argparse.Namespace, watched: Watched) -> Sequence[TaskEve
     template = MAILSwarmTemplate(
         name="smoke-test", version="1.0.0", agents=[thinker], actions=[], entrypoint="thinker"
     )
-    swarm = template.instantiate({"user_token": ""}, print_llm_streams=False)
+    return template.instantiate({"user_token": ""}, print_llm_streams=False)
+
+
+async def run(
+    options: argparse.Namespace, watched: Watched, *, streaming: bool
+) -> Sequence[TaskEvent]:
+    """Ask the agent and return the events of its task.
+
+    Raises:
+        MAILError: the setting is wrong, or the model failed.
+    """
+    swarm = thinking_swarm(options, watched)
     try:
-        answer, events = await swarm.post_message(
-            options.question, show_events=True, timeout=options.timeout
-        )
+        if streaming:
+            asked = await swarm.open_run(options.question, streamed=True, stream_tokens=True)
+            events = [event async for event in asked.events()]
+            answer = (await asked.result(options.timeout)).message
+        else:
+            answer, events = await swarm.post_message(
+                options.question, show_events=True, timeout=options.timeout
+            )
     finally:
         await swarm.shutdown()
     message = answer["message"]
@@ -154,16 +191,8 @@ def show(extra: Mapping[str, Any], reasoned: bool) -> bool:
     return missing
 
 
-def main() -> int:
-    """Run the test; return the exit code."""
-    options = arguments()
-    try:
-        model = ScriptedModel(SCRIPT) if options.llm == SCRIPTED else model_for(options.llm)
-        watched = Watched(model)
-        events = asyncio.run(run(options, watched))
-    except MAILError as error:
-        print(f"The smoke test failed: {error}", file=sys.stderr)
-        return 1
+def report(events: Sequence[TaskEvent], watched: Watched) -> bool:
+    """Print the tool calls of a task; return whether reasoning is missing."""
     calls = [event.extra for event in events if event.kind == "tool_call"]
     missing = sum(show(extra, watched.calls[extra["tool_call_id"]]) for extra in calls)
     told = sum("reasoning" in extra or "reasoning_ref" in extra for extra in calls)
@@ -172,7 +201,28 @@ def main() -> int:
     )
     if not any(watched.calls.values()):
         print("the model did not reason at all")
-    return 1 if missing else 0
+    return missing > 0
+
+
+def main() -> int:
+    """Run the test both ways; return the exit code."""
+    options = arguments()
+    missing = False
+    try:
+        for streaming in (False, True):
+            print(f"\n== {'Streaming' if streaming else 'Not streaming'}, {options.llm}")
+            model = ScriptedModel(SCRIPT) if options.llm == SCRIPTED else model_for(options.llm)
+            watched = Watched(model)
+            events = asyncio.run(run(options, watched, streaming=streaming))
+            if streaming:
+                deltas = [event.extra for event in events if event.kind == "model_delta"]
+                pieces = sum(extra["type"] == "reasoning" for extra in deltas)
+                print(f"\n{pieces} pieces of reasoning arrived while the model thought")
+            missing |= report(events, watched)
+    except MAILError as error:
+        print(f"The smoke test failed: {error}", file=sys.stderr)
+        return 1
+    return int(missing)
 
 
 if __name__ == "__main__":

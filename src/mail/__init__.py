@@ -17,6 +17,7 @@ __all__ = [
     "MAILRuntime",
     "MAILSwarm",
     "MAILSwarmTemplate",
+    "SwarmOAIClient",
     "action",
 ]
 
@@ -31,6 +32,7 @@ __getattr__ = lazy_exports(
         "AgentToolCall": "mail.core.tools.call",
         "Approval": "mail.core.approvals",
         "MAILRuntime": "mail.core.runtime",
+        "SwarmOAIClient": "mail.responses_api",
         **dict.fromkeys(
             (
                 "MAILBroadcast",

@@ -87,7 +87,7 @@ SIGNATURES: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     ),
     (
         MAILSwarm.run_continuous,
-        {"max_steps": None, "action_override": None, "mode": "continuous"},
+        {"action_override": None, "max_steps": None, "mode": "continuous"},
     ),
     (MAILSwarm.receive_interswarm_message, {"message": NEEDED, "direction": "forward"}),
     (MAILSwarm.send_interswarm_message, {"message": NEEDED, "direction": "forward"}),

@@ -23,12 +23,51 @@ Creating task_events table...
   task_events table created
 Creating task_responses table...
   task_responses table created
+Creating engine tables...
+  messages, journal, history_entries, calls, memories, tokens, writers created
+Creating idempotency tables...
+  idempotency created
+Creating texts tables...
+  task_texts, sweeps created
+Creating outbox tables...
+  outbox, inbox created
+Creating registry tables...
+  swarm_registry created
+Creating desk tables...
+  desk_threads, desk_members, desk_letters, desk_receipts, desk_use, desk_pages created
+Creating desk words tables...
+  desk_words, desk_unindexed created
+Creating files tables...
+  desk_files created
+Creating desk asks tables...
+  desk_asks created
+Creating preferences tables...
+  memory_versions, memory_feedback created
+Creating database id tables...
+  database_id created
+Creating approvals tables...
+  approvals, approval_counter created
+Creating webhooks tables...
+  webhooks created
 
 Verifying tables...
   agent_histories: OK
   tasks: OK
   task_events: OK
   task_responses: OK
+  engine: OK
+  idempotency: OK
+  texts: OK
+  outbox: OK
+  registry: OK
+  desk: OK
+  desk words: OK
+  files: OK
+  desk asks: OK
+  preferences: OK
+  database id: OK
+  approvals: OK
+  webhooks: OK
 
 Database initialization complete!
 """
@@ -70,6 +109,8 @@ def test_it_prints_the_documented_lines_each_time(mail: Run, cluster: Cluster) -
         done = mail("db-init", DATABASE_URL=url)
         assert (done.stdout, done.stderr, done.returncode) == (OUTPUT, "", 0)
     assert query(url, "SELECT count(*) FROM schema_version WHERE version = 1") == [(1,)]
+    told = set(re.findall(r"\w+(?= table created|, | created)", OUTPUT))
+    assert {name for (name,) in query(url, TABLES)} - {"schema_version"} <= told
 
 
 def test_the_database_may_be_named_in_the_file_or_by_a_flag(

@@ -71,6 +71,10 @@ async def who_and_where(person: Terminal, server: str) -> None:
 
 async def messages(person: Terminal) -> None:
     await person.ask('message "Hi there" -tid one', r"You said: Hi there\ntask one completed\n")
+    await person.ask(
+        'message "Hi there" -tid one -v',
+        r'{\n.*"response": "You said: Hi there".*"task_id": "one".*\n}\n',
+    )
     await person.ask("m again -tid one -se", r"new_message +alice → supervisor request .*You said")
     await person.ask(
         "message-stream 'look at me' --subject Watch --entrypoint supervisor --kwargs "

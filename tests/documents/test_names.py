@@ -10,9 +10,11 @@ NAMES: dict[str, str] = {
     "mail": (
         "MAILAction MAILAgent MAILAgentTemplate MAILBroadcast MAILInterrupt MAILInterswarmMessage "
         "MAILMessage MAILRequest MAILResponse MAILRuntime MAILSwarm MAILSwarmTemplate "
-        "AgentToolCall action"
+        "AgentToolCall SwarmOAIClient action"
     ),
-    "mail.api": "MAILAction MAILAgent MAILAgentTemplate MAILSwarm MAILSwarmTemplate action",
+    "mail.api": (
+        "MAILAction MAILAgent MAILAgentTemplate MAILSwarm MAILSwarmTemplate SwarmOAIClient action"
+    ),
     "mail.core": (
         "ActionCore ActionFunction ActionOverrideFunction AgentCore AgentFunction AgentToolCall "
         "MAILAddress MAILBroadcast MAILInterrupt MAILInterswarmMessage MAILMessage MAILRequest "
@@ -71,7 +73,7 @@ NAMES: dict[str, str] = {
     "mail.utils.parsing": "read_python_string read_url_string target_address_is_interswarm",
     "mail.utils.store": "get_langmem_store",
     "mail.store": "get_langmem_store",
-    "mail.client": "MAILClient",
+    "mail.client": "ClientConfig MAILClient",
     "mail.config": "ClientConfig ServerConfig",
     "mail.server": "app create_app",
     "mail.net": "InterswarmRouter SwarmRegistry",

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from mail.core.tasks import MAILTask
-from mail.examples.mafia import Game, GamePhase, Winner
+from mail.examples.mafia import Agent, Game, GamePhase, Winner
 from mail.examples.mafia.choices import Deed
 from mail.examples.mafia.prompts import NARRATOR
-from mail.examples.mafia.roles import DETECTIVE, Faction
+from mail.examples.mafia.roles import DETECTIVE, DOCTOR, Faction
 from mail.examples.mafia.rules import kill_target, voted_out
 from tests.examples.mafia_recorder import Look, Recorder, mail_of, strays
 
@@ -33,6 +33,24 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     made = Recorder()
     made.install(monkeypatch)
     return made
+
+
+async def test_a_night_is_played_alone_by_the_names_of_the_guide() -> None:
+    async with Game.create(8, seed=7) as game:
+        doctor = next(player for player in game.players if player.role is DOCTOR)
+        assert isinstance(doctor, Agent)
+        assert doctor.build_agent_template().name == doctor.name
+        await game.start_game()
+        news = await game.run_night_phase()
+        assert game.protected_player in [player.name for player in game.players]
+        target = kill_target(game.night_votes)
+        saved = target == game.protected_player
+        assert news.startswith("Nobody died" if saved else f"{target} was killed in the night.")
+        game.protected_player = victim = game.get_mafia_members()[0].name
+        game.night_votes = {"somebody": victim}
+        assert game.resolve_night_actions() == "Nobody died tonight."
+        game.protected_player = None
+        assert game.resolve_night_actions().startswith(f"{victim} was killed")
 
 
 # --- what a game is -----------------------------------------------------------------------------

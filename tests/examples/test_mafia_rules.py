@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from mail.errors import ConfigError, ToolError
+from mail.examples.mafia.agents import Agent
 from mail.examples.mafia.choices import NOBODY, Deed, Docket, NarratorError, read_choice
 from mail.examples.mafia.narrator_tools import NARRATOR_TOOLS, get_narrator_actions
 from mail.examples.mafia.personas import PERSONAS, pick_personas
@@ -21,7 +22,6 @@ from mail.examples.mafia.roles import (
 )
 from mail.examples.mafia.rules import (
     GamePhase,
-    Player,
     Winner,
     candidates_of,
     kill_target,
@@ -35,7 +35,7 @@ NAMES = ["Agnes", "Bruno", "Clara", "Dmitri"]
 
 def _state(*roles: Role) -> GameState:
     """Return a game of Agnes, Bruno, Clara, … with these roles."""
-    players = [Player(p, role, "none") for p, role in zip(PERSONAS, roles, strict=False)]
+    players = [Agent(p, role, "none") for p, role in zip(PERSONAS, roles, strict=False)]
     return GameState(players=players)
 
 

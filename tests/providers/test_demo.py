@@ -29,7 +29,7 @@ async def demo(environment: Mapping[str, str]) -> tuple[int, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if not name.endswith(("_API_KEY", "_API_BASE", "_BASE_URL"))
+        if not name.endswith(("_API_KEY", "_API_BASE", "_BASE_URL", "_LLM"))
     }
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -47,7 +47,7 @@ async def test_with_a_key_and_an_address(model: str) -> None:
     async with FakeProvider(team) as provider:
         code, output = await demo(
             {
-                "MAIL_DEMO_LLM": model,
+                "MAIL_LLM": model,
                 "OPENAI_BASE_URL": provider.base_url,
                 "OPENAI_API_KEY": "sk-demo-key-0123456789",
                 "ANTHROPIC_API_BASE": provider.root_url,
@@ -58,6 +58,16 @@ async def test_with_a_key_and_an_address(model: str) -> None:
     assert "17 * 23 = 391" in output
     assert {seen.status for seen in provider.requests} == {200}
     assert len(provider.requests) >= 5
+
+
+async def test_a_key_alone_spends_nothing() -> None:
+    async with FakeProvider(team) as provider:
+        code, output = await demo(
+            {"OPENAI_BASE_URL": provider.base_url, "OPENAI_API_KEY": "sk-demo-key-0123456789"}
+        )
+    assert code == 0, output
+    assert "model: scripted (offline)" in output
+    assert provider.requests == []
 
 
 async def test_through_a_proxy_in_the_name_of_the_user() -> None:

@@ -22,17 +22,17 @@ SCRIPTS = (
     "single_swarm_demo.py",
     "smoke_test_reasoning.py",
 )
-FOREIGN = ("_API_KEY", "_API_BASE", "_BASE_URL", "DATABASE_URL", "MAIL_CONFIG_PATH")
+FOREIGN = ("_API_KEY", "_API_BASE", "_BASE_URL", "_LLM", "DATABASE_URL", "MAIL_CONFIG_PATH")
 
 PUZZLE = [
-    when(tool_result="calculate_expression").then(
-        think("It fits."), call("task_complete", finish_message="23 hens.")
+    when(tool_result="note").then(
+        think("It fits."), call("task_complete", finish_message="The Norwegian.")
     ),
     otherwise(
-        think("Try 23."),
-        say("I check."),
-        call("calculate_expression", expression="23 * 2"),
-        call("calculate_expression", expression="23 + 12"),
+        think("Milk is in the middle."),
+        say("I note it."),
+        call("note", house=1, what="water"),
+        call("note", house=5, what="zebra"),
     ),
 ]
 HASTY = """
@@ -40,7 +40,7 @@ from mail.llm.script import call, otherwise, think
 
 SCRIPT = [
     otherwise(
-        call("calculate_expression", expression="1 + 1"),
+        call("note", house=1, what="water"),
         think("That came too late."),
         call("task_complete", finish_message="2"),
     )
@@ -74,7 +74,7 @@ async def test_every_script_tells_what_it_does(script: str, tmp_path: Path) -> N
     code, output = await run(script, "--help", folder=tmp_path)
     assert code == 0, output
     assert output.startswith(f"usage: {script}")
-    assert ("MAIL_DEMO_LLM" if script == "demo.py" else "--timeout") in output
+    assert ("MAIL_LLM" if script == "demo.py" else "--timeout") in output
 
 
 # --- single_swarm_demo -------------------------------------------------------------------------
@@ -178,10 +178,15 @@ async def test_every_method_of_the_client_is_shown(tmp_path: Path) -> None:
 async def test_reasoning_preamble_and_reference_are_printed(tmp_path: Path) -> None:
     code, output = await run("smoke_test_reasoning.py", folder=tmp_path)
     assert code == 0, output
-    assert "reasoning: If all 35 were hens" in output
-    assert "preamble: I check 23 hens" in output
-    assert "reasoning_ref: call_" in output
-    assert "3 tool calls, 3 with reasoning, 0 without" in output
+    first, second = output.split("== Streaming")
+    assert "== Not streaming" in first
+    for part in (first, second):
+        assert "answer: The Norwegian drinks water." in part
+        assert "reasoning: The Norwegian is in the first" in part
+        assert "preamble: I note the houses" in part
+        assert "reasoning_ref: call_" in part
+        assert "3 tool calls, 3 with reasoning, 0 without" in part
+    assert "24 pieces of reasoning arrived while the model thought" in second
 
 
 @pytest.mark.parametrize("tool_format", ["responses", "completions"])
@@ -194,8 +199,9 @@ async def test_the_reasoning_of_a_real_model_is_found(tmp_path: Path, tool_forma
             more={"OPENAI_BASE_URL": provider.base_url, "OPENAI_API_KEY": "sk-demo-0123456789"},
         )
     assert code == 0, output
-    assert "reasoning: Try 23." in output
-    assert "3 tool calls, 3 with reasoning, 0 without" in output
+    assert output.count("reasoning: Milk is in the middle.") == 2
+    assert output.count("3 tool calls, 3 with reasoning, 0 without") == 2
+    assert "who has the zebra?" in str(provider.requests[0].body)
     assert {seen.wire for seen in provider.requests} == {tool_format}
 
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,10 @@ from mail.api import MAILAgentTemplate, MAILSwarmTemplate
 from mail.config.server import ServerConfig, SwarmConfig
 from mail.db.memory import MemoryStore
 from mail.errors import ConfigError
+from mail.examples.mafia import Game
 from mail.factories import LiteLLMAgentFunction
+from mail.llm.litellm_model import close_clients
+from mail.llm.script import call, otherwise
 from mail.server.app import create_app
 from mail.server.run import run_server
 from mail.server.swarm import open_swarm
@@ -80,6 +83,67 @@ async def test_without_a_swarms_file_the_packaged_example_is_served(
         assert (await client.get("/")).json()["swarm"]["name"] == "support"
     said = [line for line in caplog.messages if "packaged" in line]
     assert said == ["no swarms.json here: serving the packaged example, 'support'"]
+
+
+QUESTION = {"body": "What will the weather be in Paris tomorrow, and what is 17 * 23?"}
+
+
+async def ask_example(store: MemoryStore) -> str:
+    """Serve the packaged example, and return what its swarm answers."""
+    chosen = config().model_copy(update={"swarm": SwarmConfig()})
+    async with serving(create_app(chosen, store=store)) as client:
+        answer = await client.post("/message", json=QUESTION, headers=bearer("alice"))
+    return str(answer.json()["response"])
+
+
+@pytest.fixture
+async def provider(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> AsyncIterator[FakeProvider]:
+    """A provider whose key is known, in a folder without a swarms file."""
+    monkeypatch.chdir(tmp_path)
+    caplog.set_level("INFO", "mail.server")
+    finish = [otherwise(call("task_complete", finish_message="A model said so."))]
+    async with FakeProvider(finish) as running:
+        monkeypatch.setenv("OPENAI_BASE_URL", running.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+        yield running
+        await close_clients()
+
+
+async def test_mail_llm_turns_the_example_into_a_real_swarm(
+    provider: FakeProvider,
+    store: MemoryStore,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("MAIL_LLM", "openai/gpt-5-mini")
+    assert await ask_example(store) == "A model said so."
+    assert [seen.status for seen in provider.requests] == [200]
+    said = "MAIL_LLM: the agents of 'example-no-proxy' ask openai/gpt-5-mini"
+    assert caplog.messages.count(said) == 1
+
+
+async def test_a_key_alone_spends_nothing_and_one_line_says_how_it_would(
+    provider: FakeProvider, store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert "17 * 23 = 391." in await ask_example(store)
+    assert provider.requests == []
+    [said] = [line for line in caplog.messages if "OPENAI_API_KEY" in line]
+    assert said.endswith("; start with MAIL_LLM=openai/gpt-5-mini to let that model play them")
+    assert "sk-test" not in caplog.text
+
+
+async def test_the_agents_of_a_swarm_of_ones_own_keep_their_models(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MAIL_LLM", "openai/gpt-5-mini")
+    own = MAILAgentTemplate.from_example("math", [], llm="scripted/my_own:SCRIPT")
+    shipped = MAILAgentTemplate.from_example("math", [])
+    assert own.agent_params["llm"] == "scripted/my_own:SCRIPT"
+    assert shipped.agent_params["llm"] == "openai/gpt-5-mini"
+    async with Game.create(4) as game:
+        assert {player.llm for player in game.players} == {"openai/gpt-5-mini"}
 
 
 async def test_a_swarm_that_the_packaged_example_lacks_is_told_with_what_it_has(

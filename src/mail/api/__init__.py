@@ -8,6 +8,7 @@ __all__ = [
     "MAILAgentTemplate",
     "MAILSwarm",
     "MAILSwarmTemplate",
+    "SwarmOAIClient",
     "action",
 ]
 
@@ -19,6 +20,7 @@ __getattr__ = lazy_exports(
         "MAILAgentTemplate": "mail.api.agents",
         "MAILSwarm": "mail.api.swarm",
         "MAILSwarmTemplate": "mail.api.swarm",
+        "SwarmOAIClient": "mail.responses_api",
         "action": "mail.api.actions",
     },
 )

@@ -20,6 +20,7 @@ from mail.core.agents import AgentCore, AgentFunction, AgentOutput, ToolChoice
 from mail.core.suggest import did_you_mean, hinted
 from mail.errors import ConfigError, MAILError
 from mail.factories.checks import of_agent
+from mail.llm.resolve import played_params
 from mail.redaction import logged, redact_foreign
 from mail.swarms_json.references import TRUSTED, ReferencePolicy
 from mail.swarms_json.types import SwarmsJSONAgent
@@ -156,7 +157,7 @@ class MAILAgentTemplate:
         self.exclude_tools = list(self.exclude_tools or ())
         self.actions, self.comm_targets = list(self.actions), list(self.comm_targets)
         what = f"agent_params of agent '{self.name}'"
-        self.agent_params = load_params(self.agent_params, what, self.references)
+        self.agent_params = played_params(load_params(self.agent_params, what, self.references))
 
     def _validate(self) -> None:
         check_agent_fields(self)
@@ -277,8 +278,8 @@ class MAILAgentTemplate:
             name: ``supervisor``, ``weather``, ``math``, ``consultant``, ``analyst``,
                 ``research``, ``support`` or ``data_analysis``.
             comm_targets: The agents that it may write to.
-            llm: A model, for example ``openai/gpt-5-mini``. By default the agent follows a script
-                and needs no provider.
+            llm: A model, for example ``openai/gpt-5-mini``. By default ``MAIL_LLM`` of the
+                environment; without it the agent follows a script and needs no provider.
 
         Raises:
             ConfigError: there is no such example.

@@ -75,9 +75,12 @@ def run_db(arguments: argparse.Namespace) -> int:
 
 
 async def _initialise(url: str) -> int:
-    from mail.db.postgres.migrate import DOCUMENTED_TABLES
+    from mail.db.migrate import packaged_migrations
+    from mail.db.postgres.migrate import DOCUMENTED_TABLES, tables_by_subject
     from mail.db.postgres.store import PostgresStore
 
+    more = tables_by_subject(packaged_migrations("postgresql"))
+    del more["documented"]
     store = PostgresStore(url, exclusive=False, upgrade=True)
     print("Connecting to database...", flush=True)
     await store.open()
@@ -85,12 +88,16 @@ async def _initialise(url: str) -> int:
         print("Connected successfully")
         for table in DOCUMENTED_TABLES:
             print(f"Creating {table} table...\n  {table} table created")
+        for subject, tables in more.items():
+            print(f"Creating {subject} tables...\n  {', '.join(tables)} created")
         missing = await store.missing_tables()
     finally:
         await store.close()
     print("\nVerifying tables...")
     for table in DOCUMENTED_TABLES:
         print(f"  {table}: {'MISSING' if table in missing else 'OK'}")
+    for subject, tables in more.items():
+        print(f"  {subject}: {'MISSING' if set(tables) & set(missing) else 'OK'}")
     if missing:
         raise StoreError(f"there is no table {missing[0]}")
     print("\nDatabase initialization complete!")

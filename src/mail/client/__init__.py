@@ -2,6 +2,8 @@
 
 from mail.lazy import lazy_exports
 
-__all__ = ["MAILClient"]
+__all__ = ["ClientConfig", "MAILClient"]
 
-__getattr__ = lazy_exports(__name__, {"MAILClient": "mail.client.client"})
+__getattr__ = lazy_exports(
+    __name__, {"ClientConfig": "mail.config.client", "MAILClient": "mail.client.client"}
+)

@@ -5,19 +5,46 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
+from mail.config.env import setting
 from mail.core.suggest import attribute_hint
 from mail.errors import ConfigError
 from mail.llm.request import ChatModel
 
-__all__ = ["SCRIPTED_PREFIX", "is_scripted", "model_for"]
+__all__ = [
+    "SCRIPTED_PREFIX",
+    "example_model",
+    "is_example_script",
+    "is_scripted",
+    "model_for",
+    "played_params",
+]
 
 SCRIPTED_PREFIX: Final = "scripted/"
 _SCRIPTED: Final = SCRIPTED_PREFIX.rstrip("/")
+_EXAMPLES: Final = f"{SCRIPTED_PREFIX}mail.examples."
 
 
 def is_scripted(llm: str) -> bool:
     """Tell whether an ``llm`` string names a script, which needs no provider."""
     return llm.strip() == _SCRIPTED or llm.startswith(SCRIPTED_PREFIX)
+
+
+def is_example_script(llm: object) -> bool:
+    """Tell whether an ``llm`` names the script of an example that comes with MAIL."""
+    return isinstance(llm, str) and llm.startswith(_EXAMPLES)
+
+
+def example_model() -> str | None:
+    """Return ``MAIL_LLM``: the model that plays the shipped examples in place of their scripts."""
+    return setting("MAIL_LLM")
+
+
+def played_params(params: dict[str, Any]) -> dict[str, Any]:
+    """Return an agent's parameters, with `example_model` in place of a shipped example's script."""
+    model = example_model()
+    if model is None or not is_example_script(params.get("llm")):
+        return params
+    return {**params, "llm": model, "use_proxy": model.startswith("litellm_proxy/")}
 
 
 def model_for(llm: str) -> ChatModel:

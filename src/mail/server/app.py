@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fastapi import FastAPI
 
 from mail.auth.builtin import AuthBackend, BuiltinAuth, build_auth
-from mail.config.env import current
+from mail.config.env import current, setting
 from mail.config.server import (
     ServerConfig,
     answers_to,
@@ -35,6 +35,7 @@ from mail.db.base import Store, SwarmClaim
 from mail.db.urls import open_store
 from mail.errors import ConfigError
 from mail.llm.profiles import configured_models
+from mail.llm.resolve import example_model, is_example_script
 from mail.net.webhook import WebhookSettings
 from mail.server.cors import Cors
 from mail.server.errors import as_it_is, install_error_handlers
@@ -99,6 +100,13 @@ DESCRIBED: Final = (
 DOCUMENT: Final = OpenAPIDocument(DESCRIBED)
 
 _log = logging.getLogger("mail.server")
+
+
+_SUGGESTED: Final = {
+    "OPENAI_API_KEY": "openai/gpt-5-mini",
+    "ANTHROPIC_API_KEY": "anthropic/claude-sonnet-4-5",
+}
+"""A provider's key to a model that goes with it."""
 
 
 def create_app(
@@ -238,6 +246,7 @@ def _lifespan(
                 _log.info(
                     "no %s here: serving the packaged example, '%s'", swarm.source, swarm.name
                 )
+            _tell_model(state.template)
             strays = await asyncio.to_thread(stray_files, state.template)
             if strays is not None:
                 _log.warning("%s", strays)
@@ -284,6 +293,22 @@ async def _working(state: ServerState) -> AsyncIterator[None]:
         await state.begin_drain()
         telling.cancel()  # what the last tasks have told is sent if there is time
         await asyncio.gather(telling, return_exceptions=True)
+
+
+def _tell_model(template: "MAILSwarmTemplate") -> None:
+    """Say who plays the agents of a shipped example, where a model could or does."""
+    llms = {agent.agent_params.get("llm") for agent in template.agents}
+    if (model := example_model()) in llms:
+        _log.info("MAIL_LLM: the agents of '%s' ask %s", template.name, model)
+    elif any(map(is_example_script, llms)):
+        for key, model in _SUGGESTED.items():
+            if setting(key):
+                _log.info(
+                    "%s is set, and not used: the agents of '%s' follow scripts, which cost "
+                    "nothing; start with MAIL_LLM=%s to let that model play them",
+                    *(key, template.name, model),
+                )
+                return
 
 
 def _retention(state: ServerState) -> Retention:

@@ -18,10 +18,11 @@ __all__ = [
     "migrate",
     "missing_tables",
     "schema_version",
+    "tables_by_subject",
 ]
 
 DOCUMENTED_TABLES: Final = ("agent_histories", "tasks", "task_events", "task_responses")
-"""The tables that the documents name, in the order in which ``mail db-init`` tells of them."""
+"""The tables that people may query, which ``mail db-init`` names one by one."""
 
 _LOCK: Final = 7_206_245_136
 """Any number that other programs on the database will hardly take."""
@@ -141,18 +142,29 @@ async def check_encoding(connection: Connection) -> None:
         )
 
 
-async def missing_tables(connection: Connection) -> list[str]:
-    """Return which of the documented tables are not there."""
-    return [
-        table
-        for table in DOCUMENTED_TABLES
-        if await connection.fetchval("SELECT to_regclass($1) IS NULL", table)
-    ]
+def tables_by_subject(migrations: Sequence[Migration]) -> dict[str, list[str]]:
+    """Return the tables that migrations make, by the subject in the name of each migration."""
+    made = {
+        migration.name.partition("_")[2].replace("_", " "): [
+            table for _, table, _ in _CREATED.findall(migration.script)
+        ]
+        for migration in migrations
+    }
+    return {subject: tables for subject, tables in made.items() if tables}
+
+
+async def missing_tables(connection: Connection, migrations: Sequence[Migration]) -> list[str]:
+    """Return which of the tables that migrations make are not there."""
+    tables = [table for made in tables_by_subject(migrations).values() for table in made]
+    found = await connection.fetch(
+        "SELECT name FROM unnest($1::text[]) AS name WHERE to_regclass(name) IS NULL", tables
+    )
+    return [row["name"] for row in found]
 
 
 _VERSIONS_TABLE: Final = "schema_version"
 _CREATED: Final = re.compile(
-    r"^CREATE TABLE (IF NOT EXISTS )?(\w+) \((.*?)^\);", re.DOTALL | re.MULTILINE
+    r"^CREATE TABLE (IF NOT EXISTS )?(\w+) \((.*?)\);$", re.DOTALL | re.MULTILINE
 )
 _COLUMN: Final = re.compile(
     r"^ +(\w+) (UUID|TEXT|JSONB|BOOLEAN|TIMESTAMP WITH TIME ZONE)\b", re.MULTILINE

@@ -190,8 +190,9 @@ class PostgresStore(PostgresStatements):
             await asyncio.wrap_future(work)
 
     async def missing_tables(self) -> list[str]:
-        """Return which of the documented tables are not there, for ``mail db-init``."""
-        return await self._read(missing_tables)
+        """Return which of the tables are not there, for ``mail db-init``."""
+        migrations = packaged_migrations("postgresql")
+        return await self._read(lambda connection: missing_tables(connection, migrations))
 
     def _open(self) -> None:
         with self._gate:

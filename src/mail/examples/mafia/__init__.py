@@ -10,11 +10,12 @@ Offline everybody follows a script; ``llm="openai/gpt-5-mini"`` lets a model pla
 
 from mail.lazy import lazy_exports
 
-__all__ = ["Game", "GamePhase", "GameResult", "NarratorError", "Winner", "calculate_roles"]
+__all__ = ["Agent", "Game", "GamePhase", "GameResult", "NarratorError", "Winner", "calculate_roles"]
 
 __getattr__ = lazy_exports(
     __name__,
     {
+        "Agent": "mail.examples.mafia.agents",
         "Game": "mail.examples.mafia.game",
         "NarratorError": "mail.examples.mafia.choices",
         "calculate_roles": "mail.examples.mafia.roles",

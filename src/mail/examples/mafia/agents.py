@@ -1,6 +1,7 @@
 """The agents of a game: the narrator, one per player, and the referee who closes the task."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from mail.api.actions import MAILAction
@@ -10,23 +11,49 @@ from mail.core.agents import AgentFunction, AgentOutput, ToolChoice
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import CATALOGUE
 from mail.examples.mafia.narrator_tools import get_narrator_actions
+from mail.examples.mafia.personas import Persona
 from mail.examples.mafia.prompts import (
     NARRATOR,
     create_agent_system_prompt,
     create_narrator_system_prompt,
 )
+from mail.examples.mafia.roles import Faction, Role
 from mail.factories.action import LiteLLMActionAgentFunction
 
 if TYPE_CHECKING:
     from mail.examples.mafia.game import Game
-    from mail.examples.mafia.rules import Player
 
-__all__ = ["REFEREE", "build_agent_swarm", "build_narrator_template", "build_player_template"]
+__all__ = ["REFEREE", "Agent", "build_agent_swarm", "build_narrator_template"]
 
 REFEREE: Final = "Referee"
 """The agent that closes the game's task; it has no model."""
 
 _PROXY = "litellm_proxy/"
+
+
+@dataclass(slots=True)
+class Agent:
+    """One player: the persona that all see, the role that nobody does, the model that plays it."""
+
+    persona: Persona
+    role: Role
+    llm: str
+    alive: bool = True
+
+    @property
+    def name(self) -> str:
+        """The persona's name, which is also the agent's."""
+        return self.persona.name
+
+    @property
+    def is_mafia(self) -> bool:
+        """Tell whether the player wins with the mafia."""
+        return self.role.faction is Faction.MAFIA
+
+    def build_agent_template(self) -> MAILAgentTemplate:
+        """Return the agent of the swarm: words only, no tools."""
+        system = create_agent_system_prompt(self.persona, self.role)
+        return _model_agent(self.name, self.llm, system, [NARRATOR], [])
 
 
 def build_agent_swarm(agents: Sequence[MAILAgentTemplate]) -> MAILSwarmTemplate:
@@ -44,12 +71,6 @@ def build_narrator_template(game: "Game", player_names: Sequence[str]) -> MAILAg
     system = create_narrator_system_prompt()
     tools = get_narrator_actions(game)
     return _model_agent(NARRATOR, game.narrator_llm, system, player_names, tools)
-
-
-def build_player_template(player: "Player") -> MAILAgentTemplate:
-    """Return a player: words only, no tools."""
-    system = create_agent_system_prompt(player.persona, player.role)
-    return _model_agent(player.name, player.llm, system, [NARRATOR], [])
 
 
 def _model_agent(

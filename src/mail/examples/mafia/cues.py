@@ -14,7 +14,8 @@ from mail.examples.mafia.choices import NOBODY, Deed, Docket
 from mail.examples.mafia.roles import DETECTIVE
 
 if TYPE_CHECKING:
-    from mail.examples.mafia.rules import GameResult, Player
+    from mail.examples.mafia.agents import Agent
+    from mail.examples.mafia.rules import GameResult
     from mail.examples.mafia.state import GameState
 
 __all__ = [
@@ -145,7 +146,7 @@ def dawn(game: "GameState", news: str) -> str:
     )
 
 
-def floor(game: "GameState", player: "Player") -> str:
+def floor(game: "GameState", player: "Agent") -> str:
     """Cue a player to speak in the discussion."""
     return _cue(
         game,
@@ -156,7 +157,7 @@ def floor(game: "GameState", player: "Player") -> str:
     )
 
 
-def ask_choice(game: "GameState", player: "Player", docket: Docket) -> str:
+def ask_choice(game: "GameState", player: "Agent", docket: Docket) -> str:
     """Cue a player to choose somebody."""
     section = SECTIONS[docket.deed]
     hearers = "everybody" if section.open else names_of(game.confidants(player, docket.deed))
@@ -170,7 +171,7 @@ def ask_choice(game: "GameState", player: "Player", docket: Docket) -> str:
     )
 
 
-def ask_again(game: "GameState", player: "Player", docket: Docket) -> str:
+def ask_again(game: "GameState", player: "Agent", docket: Docket) -> str:
     """Cue a player whose choice could not be read."""
     return _cue(
         game,
@@ -240,7 +241,7 @@ def _cue(game: "GameState", cue: Cue, *lines: str) -> str:
     return "\n".join((f"=== {when}: {cue} ===", *facts, *lines))
 
 
-def _secrets(game: "GameState", player: "Player") -> Sequence[str]:
+def _secrets(game: "GameState", player: "Agent") -> Sequence[str]:
     """Return what only this player may know."""
     if player.is_mafia:
         return (f"Your partners who are still alive: {names_of(game.partners(player))}.",)

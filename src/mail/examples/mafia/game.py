@@ -20,9 +20,9 @@ from mail.errors import ConfigError
 from mail.examples.mafia import cues
 from mail.examples.mafia.agents import (
     REFEREE,
+    Agent,
     build_agent_swarm,
     build_narrator_template,
-    build_player_template,
 )
 from mail.examples.mafia.day import play_day
 from mail.examples.mafia.night import play_night
@@ -33,12 +33,13 @@ from mail.examples.mafia.prompts import (
     create_narrator_system_prompt,
 )
 from mail.examples.mafia.roles import calculate_roles
-from mail.examples.mafia.rules import GamePhase, GameResult, Player, Winner, winner_of
+from mail.examples.mafia.rules import GamePhase, GameResult, Winner, winner_of
 from mail.examples.mafia.speaking import CalledOffError, narrate
 from mail.examples.mafia.state import GameState
 from mail.examples.mafia.transcript import Transcript
+from mail.llm.resolve import example_model
 
-__all__ = ["SCRIPTED_NARRATOR", "SCRIPTED_PLAYER", "Game"]
+__all__ = ["SCRIPTED_NARRATOR", "SCRIPTED_PLAYER", "Agent", "Game"]
 
 SCRIPTED_PLAYER: Final = "scripted/mail.examples.mafia.script:PLAYER"
 SCRIPTED_NARRATOR: Final = "scripted/mail.examples.mafia.script:NARRATOR"
@@ -91,7 +92,8 @@ class Game(GameState):
             valid_llms: The models from which each player's is drawn.
             seed: Makes the dealing repeatable, and a scripted game as a whole.
             llm: The narrator's model, and the players' unless ``valid_llms`` says otherwise.
-                Without either, everybody follows a script and no provider is needed.
+                Without either, ``MAIL_LLM`` of the environment; without that, everybody follows a
+                script and no provider is needed.
             store: Where the game's mail is kept: a store, or its URL; memory when None.
             print: Takes the transcript line by line.
             interactive: See `Game`.
@@ -102,16 +104,17 @@ class Game(GameState):
         roles = calculate_roles(n)
         rng = random.Random(seed)  # noqa: S311 - a game, not a secret
         rng.shuffle(roles)
+        llm = llm or (None if valid_llms else example_model())
         models = list(valid_llms or ()) or [llm or SCRIPTED_PLAYER]
         cast = zip(pick_personas(n, rng), roles, strict=True)
         game = Game(
-            players=[Player(persona, role, rng.choice(models)) for persona, role in cast],
+            players=[Agent(persona, role, rng.choice(models)) for persona, role in cast],
             narrator_llm=llm or (models[0] if valid_llms else SCRIPTED_NARRATOR),
             transcript=Transcript(print),
             interactive=interactive,
         )
         narrator = build_narrator_template(game, [player.name for player in game.players])
-        agents = [narrator, *(build_player_template(player) for player in game.players)]
+        agents = [narrator, *(player.build_agent_template() for player in game.players)]
         game._swarm = build_agent_swarm(agents).instantiate(
             {"user_token": "dummy"}, "MafiaGame", print_llm_streams=False, store=store
         )
@@ -132,7 +135,7 @@ class Game(GameState):
 
     # --- steps --------------------------------------------------------------------------------
 
-    async def start(self) -> None:
+    async def start_game(self) -> None:
         """Start the swarm in manual mode and open the game's task. Calling it again is fine.
 
         Raises:
@@ -186,7 +189,7 @@ class Game(GameState):
     async def _step(
         self, target: str, hearers: Sequence[str], payload: str, llm: str, system: str
     ) -> MAILMessage:
-        await self.start()
+        await self.start_game()
         if self.interactive:
             payload += await asyncio.to_thread(self._interactive_wait, target, payload)
         # One message to several, so that each of them sees who else has it.
@@ -251,9 +254,8 @@ class Game(GameState):
         self.transcript.chapter("The town gathers")
         await narrate(self, cues.gathering(self))
         news = "nothing yet"
-        for day in range(1, len(self.players) + 1):
-            self.day_number = day
-            news = await play_night(self)
+        for _ in self.players:
+            news = await self.run_night_phase()
             if self._won() is None:
                 news = await play_day(self, news)
             result = self._won()
@@ -261,6 +263,16 @@ class Game(GameState):
                 return news, result
         reason = f"nobody has won after {self.day_number} rounds"
         return news, GameResult(Winner.DRAW, reason, self.day_number)
+
+    async def run_night_phase(self) -> str:
+        """Play the next night, and return the news that it leaves.
+
+        Raises:
+            CalledOffError: too many steps in a row have failed.
+        """
+        self.day_number += 1
+        await play_night(self)
+        return self.resolve_night_actions()
 
     def _won(self) -> GameResult | None:
         result = winner_of(self.players)

@@ -64,7 +64,7 @@ class AddVoteArgs(BaseModel):
 async def doctor_protect(game: "GameState", args: dict[str, Any]) -> str:
     """Record the doctor's choice."""
     doctor = game.asked_alone(Deed.PROTECT)
-    target = game.record(Deed.PROTECT, doctor, args["target_name"])
+    game.protected_player = target = game.record(Deed.PROTECT, doctor, args["target_name"])
     return f"Recorded: {doctor} (the doctor) protects {target} tonight."
 
 

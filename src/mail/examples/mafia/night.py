@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 from mail.examples.mafia import cues
 from mail.examples.mafia.choices import Deed
 from mail.examples.mafia.roles import DETECTIVE, DOCTOR, Role
-from mail.examples.mafia.rules import GamePhase, kill_target
+from mail.examples.mafia.rules import GamePhase
 from mail.examples.mafia.speaking import hold_section, narrate
 
 if TYPE_CHECKING:
+    from mail.examples.mafia.agents import Agent
     from mail.examples.mafia.game import Game
-    from mail.examples.mafia.rules import Player
 
 __all__ = ["play_night"]
 
 
-async def play_night(game: "Game") -> str:
-    """Play a night; return the news that it leaves.
+async def play_night(game: "Game") -> None:
+    """Let those who act at night choose.
 
     Raises:
         CalledOffError: too many steps in a row have failed.
@@ -25,21 +25,20 @@ async def play_night(game: "Game") -> str:
     game.phase = GamePhase.NIGHT
     game.transcript.chapter(f"Night {game.day_number}")
     await narrate(game, cues.nightfall(game))
-    protected = await _alone(game, DOCTOR, Deed.PROTECT, lambda player: _names(game))
+    game.protected_player = await _alone(game, DOCTOR, Deed.PROTECT, lambda player: _names(game))
     looked_into = await _alone(
         game, DETECTIVE, Deed.INVESTIGATE, lambda player: _others(game, player)
     )
     if looked_into is not None:
         game.findings[looked_into] = game.get_player_by_name(looked_into).is_mafia
-    votes = await hold_section(
+    game.night_votes = await hold_section(
         game, Deed.KILL, game.get_mafia_members(), lambda player: _townspeople(game)
     )
     game.phase = GamePhase.RESOLUTION
-    return _resolve(game, kill_target(votes), protected)
 
 
 async def _alone(
-    game: "Game", role: Role, deed: Deed, options: Callable[["Player"], list[str]]
+    game: "Game", role: Role, deed: Deed, options: Callable[["Agent"], list[str]]
 ) -> str | None:
     """Ask the one player of a role, if that player lives."""
     players = game.having(role)
@@ -49,17 +48,11 @@ async def _alone(
     return next(iter(chosen.values()), None)
 
 
-def _resolve(game: "Game", target: str | None, protected: str | None) -> str:
-    if target is None or target == protected:
-        return "Nobody died tonight."
-    return game.leave(target, "killed in the night")
-
-
 def _names(game: "Game") -> list[str]:
     return [player.name for player in game.living]
 
 
-def _others(game: "Game", player: "Player") -> list[str]:
+def _others(game: "Game", player: "Agent") -> list[str]:
     return [name for name in _names(game) if name != player.name]
 
 

@@ -4,16 +4,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from mail.examples.mafia.personas import Persona
-from mail.examples.mafia.roles import Faction, Role
+if TYPE_CHECKING:
+    from mail.examples.mafia.agents import Agent
 
 __all__ = [
     "MOST_CANDIDATES",
     "GamePhase",
     "GameResult",
-    "Player",
     "Winner",
     "candidates_of",
     "kill_target",
@@ -53,27 +52,7 @@ class GameResult:
     day: int
 
 
-@dataclass(slots=True)
-class Player:
-    """One player: the persona that all see, the role that nobody does, the model that plays it."""
-
-    persona: Persona
-    role: Role
-    llm: str
-    alive: bool = True
-
-    @property
-    def name(self) -> str:
-        """The persona's name, which is also the agent's."""
-        return self.persona.name
-
-    @property
-    def is_mafia(self) -> bool:
-        """Tell whether the player wins with the mafia."""
-        return self.role.faction is Faction.MAFIA
-
-
-def winner_of(players: Iterable[Player]) -> GameResult | None:
+def winner_of(players: Iterable["Agent"]) -> GameResult | None:
     """Return who has won with these players left, or None; the day is filled in by the game."""
     living = [player for player in players if player.alive]
     mafia = sum(player.is_mafia for player in living)

@@ -10,8 +10,8 @@ from mail.examples.mafia.choices import Deed, Docket, read_choice
 from mail.examples.mafia.prompts import NARRATOR
 
 if TYPE_CHECKING:
+    from mail.examples.mafia.agents import Agent
     from mail.examples.mafia.game import Game
-    from mail.examples.mafia.rules import Player
 
 __all__ = ["CalledOffError", "hold_section", "narrate", "speak"]
 
@@ -35,7 +35,7 @@ async def narrate(game: "Game", payload: str, targets: Sequence[str] | None = No
 
 
 async def speak(
-    game: "Game", player: "Player", payload: str, targets: Sequence[str] | None = None
+    game: "Game", player: "Agent", payload: str, targets: Sequence[str] | None = None
 ) -> str:
     """Let a player speak to everybody, or to ``targets``; ``""`` when the model failed.
 
@@ -67,8 +67,8 @@ async def _words(game: "Game", name: str, step: Callable[[], Awaitable[MAILMessa
 async def hold_section(
     game: "Game",
     deed: Deed,
-    players: Sequence["Player"],
-    options: Callable[["Player"], list[str]],
+    players: Sequence["Agent"],
+    options: Callable[["Agent"], list[str]],
 ) -> dict[str, str]:
     """Ask players for a choice, one after the other, and have the narrator record what they chose.
 
@@ -100,7 +100,7 @@ async def hold_section(
     return docket.recorded
 
 
-async def _choose(game: "Game", player: "Player", docket: Docket) -> None:
+async def _choose(game: "Game", player: "Agent", docket: Docket) -> None:
     """Ask one player; ask once more, in private, if the answer cannot be read."""
     section, options = cues.SECTIONS[docket.deed], docket.options[player.name]
     hearers = None if section.open else game.confidants(player, docket.deed)

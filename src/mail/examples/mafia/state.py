@@ -2,12 +2,16 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from mail.errors import ConfigError
 from mail.examples.mafia.choices import Deed, Docket, NarratorError
 from mail.examples.mafia.prompts import NARRATOR
 from mail.examples.mafia.roles import Role
-from mail.examples.mafia.rules import GamePhase, GameResult, Player, candidates_of, voted_out
+from mail.examples.mafia.rules import GamePhase, GameResult, candidates_of, kill_target, voted_out
+
+if TYPE_CHECKING:
+    from mail.examples.mafia.agents import Agent
 
 __all__ = ["Death", "GameState"]
 
@@ -35,17 +39,21 @@ class GameState:
         docket: The choices of the section that is being played.
         speakers: Today's list of speakers, as the narrator draws it up.
         findings: What the detective knows: name to whether that player is mafia.
+        protected_player: Whom the doctor protects, in the newest night.
+        night_votes: Member of the mafia to whom that member wants dead, in the newest night.
         deaths: Who left the game, in order.
         mended: Choices, as (deed, player), that the narrator failed to record.
         result: How the game ended, once it has.
     """
 
-    players: list[Player]
+    players: list["Agent"]
     phase: GamePhase = GamePhase.SETUP
     day_number: int = 0
     docket: Docket | None = None
     speakers: list[str] = field(default_factory=list)
     findings: dict[str, bool] = field(default_factory=dict)
+    protected_player: str | None = None
+    night_votes: dict[str, str] = field(default_factory=dict)
     deaths: list[Death] = field(default_factory=list)
     mended: list[tuple[Deed, str]] = field(default_factory=list)
     result: GameResult | None = None
@@ -54,11 +62,11 @@ class GameState:
     # --- who is who ---------------------------------------------------------------------------
 
     @property
-    def living(self) -> list[Player]:
+    def living(self) -> list["Agent"]:
         """The players who are still in the game."""
         return [player for player in self.players if player.alive]
 
-    def get_player_by_name(self, name: str) -> Player:
+    def get_player_by_name(self, name: str) -> "Agent":
         """Return a player, dead or alive.
 
         Raises:
@@ -69,20 +77,20 @@ class GameState:
                 return player
         raise ConfigError(f"there is no player named '{name}'")
 
-    def get_mafia_members(self) -> list[Player]:
+    def get_mafia_members(self) -> list["Agent"]:
         """Return the mafiosi who are still in the game."""
         return [player for player in self.living if player.is_mafia]
 
-    def having(self, role: Role) -> list[Player]:
+    def having(self, role: Role) -> list["Agent"]:
         """Return the living players of a role."""
         return [player for player in self.living if player.role is role]
 
-    def partners(self, player: Player) -> list[str]:
+    def partners(self, player: "Agent") -> list[str]:
         """Return the names of a mafioso's living partners; none for anybody else."""
         members = self.get_mafia_members() if player.is_mafia else []
         return [member.name for member in members if member is not player]
 
-    def confidants(self, player: Player, deed: Deed) -> list[str]:
+    def confidants(self, player: "Agent", deed: Deed) -> list[str]:
         """Return who hears a player's choice when not everybody does."""
         return [NARRATOR, *(self.partners(player) if deed is Deed.KILL else ())]
 
@@ -97,6 +105,13 @@ class GameState:
         player.alive = False
         self.deaths.append(Death(name, player.role.name, self.day_number, how))
         return f"{name} was {how}. The role: {player.role.name}."
+
+    def resolve_night_actions(self) -> str:
+        """Let happen what was chosen in the night; return the news of it."""
+        target = kill_target(self.night_votes)
+        if target is None or target == self.protected_player:
+            return "Nobody died tonight."
+        return self.leave(target, "killed in the night")
 
     # --- choices ------------------------------------------------------------------------------
 
@@ -167,7 +182,7 @@ class GameState:
             self.speakers.append(player.name)
         return player.name
 
-    def close_floor(self) -> list[Player]:
+    def close_floor(self) -> list["Agent"]:
         """Return who speaks, in order; a list that is too short is filled up as players sit."""
         for player in self.living:
             if len(self.speakers) >= min(_FEWEST_SPEAKERS, len(self.living)):
