@@ -90,14 +90,23 @@ def bearer_token(request: Request) -> str:
     return token
 
 
-def extract_token(request: Request) -> str:
-    """Return the bearer token of a request.
+@contextmanager
+def _as_http() -> Iterator[None]:
+    """Raise what a framework knows an answer for."""
+    try:
+        yield
+    except Unauthenticated as error:
+        raise HTTPException(401, str(error), {"WWW-Authenticate": "Bearer"}) from error
+    except Forbidden as error:
+        raise HTTPException(403, str(error)) from error
+    except (AuthUnavailable, ConfigError) as error:
+        raise HTTPException(503, str(error)) from error
+    except StoreError as error:
+        raise HTTPException(503, _NO_STORE) from error
 
-    Raises:
-        HTTPException: 401, there is no ``Authorization`` header, or not exactly one bearer token.
-    """
-    with _as_http():
-        return bearer_token(request)
+
+extract_token = _as_http()(bearer_token)
+"""`bearer_token` as a dependency: what it raises is an ``HTTPException``, 401."""
 
 
 async def extract_token_info(request: Request) -> dict[str, Any]:
@@ -162,21 +171,6 @@ def generate_user_id(token_info: Mapping[str, Any]) -> str:
 def generate_agent_id(token_info: Mapping[str, Any]) -> str:
     """Return the identifier of a remote agent, for example ``swarm_beta``."""
     return f"swarm_{token_info['id']}"
-
-
-@contextmanager
-def _as_http() -> Iterator[None]:
-    """Raise what a framework knows an answer for."""
-    try:
-        yield
-    except Unauthenticated as error:
-        raise HTTPException(401, str(error), {"WWW-Authenticate": "Bearer"}) from error
-    except Forbidden as error:
-        raise HTTPException(403, str(error)) from error
-    except (AuthUnavailable, ConfigError) as error:
-        raise HTTPException(503, str(error)) from error
-    except StoreError as error:
-        raise HTTPException(503, _NO_STORE) from error
 
 
 async def _caller(request: Request) -> Caller:

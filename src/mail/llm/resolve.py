@@ -11,8 +11,8 @@ from mail.errors import ConfigError
 from mail.llm.request import ChatModel
 
 __all__ = [
+    "EXAMPLE_MODEL",
     "SCRIPTED_PREFIX",
-    "example_model",
     "is_example_script",
     "is_scripted",
     "model_for",
@@ -20,6 +20,9 @@ __all__ = [
 ]
 
 SCRIPTED_PREFIX: Final = "scripted/"
+EXAMPLE_MODEL: Final = "MAIL_LLM"
+"""The variable with the model that plays the shipped examples in place of their scripts."""
+
 _SCRIPTED: Final = SCRIPTED_PREFIX.rstrip("/")
 _EXAMPLES: Final = f"{SCRIPTED_PREFIX}mail.examples."
 
@@ -34,14 +37,9 @@ def is_example_script(llm: object) -> bool:
     return isinstance(llm, str) and llm.startswith(_EXAMPLES)
 
 
-def example_model() -> str | None:
-    """Return ``MAIL_LLM``: the model that plays the shipped examples in place of their scripts."""
-    return setting("MAIL_LLM")
-
-
 def played_params(params: dict[str, Any]) -> dict[str, Any]:
-    """Return an agent's parameters, with `example_model` in place of a shipped example's script."""
-    model = example_model()
+    """Return an agent's parameters, with `EXAMPLE_MODEL` in place of a shipped example's script."""
+    model = setting(EXAMPLE_MODEL)
     if model is None or not is_example_script(params.get("llm")):
         return params
     return {**params, "llm": model, "use_proxy": model.startswith("litellm_proxy/")}

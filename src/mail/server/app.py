@@ -35,7 +35,7 @@ from mail.db.base import Store, SwarmClaim
 from mail.db.urls import open_store
 from mail.errors import ConfigError
 from mail.llm.profiles import configured_models
-from mail.llm.resolve import example_model, is_example_script
+from mail.llm.resolve import EXAMPLE_MODEL, is_example_script
 from mail.net.webhook import WebhookSettings
 from mail.server.cors import Cors
 from mail.server.errors import as_it_is, install_error_handlers
@@ -297,18 +297,16 @@ async def _working(state: ServerState) -> AsyncIterator[None]:
 
 def _tell_model(template: "MAILSwarmTemplate") -> None:
     """Say who plays the agents of a shipped example, where a model could or does."""
-    llms = {agent.agent_params.get("llm") for agent in template.agents}
-    if (model := example_model()) in llms:
-        _log.info("MAIL_LLM: the agents of '%s' ask %s", template.name, model)
-    elif any(map(is_example_script, llms)):
-        for key, model in _SUGGESTED.items():
-            if setting(key):
-                _log.info(
-                    "%s is set, and not used: the agents of '%s' follow scripts, which cost "
-                    "nothing; start with MAIL_LLM=%s to let that model play them",
-                    *(key, template.name, model),
-                )
-                return
+    llms = [agent.agent_params.get("llm") for agent in template.agents]
+    model, key = setting(EXAMPLE_MODEL), next(filter(setting, _SUGGESTED), None)
+    if model and model in llms:
+        _log.info("%s: the agents of '%s' ask %s", EXAMPLE_MODEL, template.name, model)
+    elif key and any(map(is_example_script, llms)):
+        _log.info(
+            "%s is set, and not used: the agents of '%s' follow scripts, which cost nothing; start "
+            "with %s=%s to let that model play them",
+            *(key, template.name, EXAMPLE_MODEL, _SUGGESTED[key]),
+        )
 
 
 def _retention(state: ServerState) -> Retention:

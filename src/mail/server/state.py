@@ -293,9 +293,10 @@ class ServerState:
         named = self.config.memory.model
         if named is not None:
             return None if named == NO_MODEL else proposer(named)
-        asked = (use for use in served.uses if use.agent == served.template.entrypoint)
-        use = next((use for use in asked if use.model), None)
-        return None if use is None else proposer(use.model, use_proxy=use.use_proxy)
+        for use in served.uses:
+            if use.agent == served.template.entrypoint and use.model:
+                return proposer(use.model, use_proxy=use.use_proxy)
+        return None
 
     def _announce(self, owner: Owner, task_id: str, seq: int, event: EventRow) -> None:
         """Hand an event that was stored beside an instance to those who follow its task."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
 from mail.api.swarm import MAILSwarm
+from mail.config.env import setting
 from mail.core.wire import MAILMessage
 from mail.db.base import Store
 from mail.errors import ConfigError
@@ -37,7 +38,7 @@ from mail.examples.mafia.rules import GamePhase, GameResult, Winner, winner_of
 from mail.examples.mafia.speaking import CalledOffError, narrate
 from mail.examples.mafia.state import GameState
 from mail.examples.mafia.transcript import Transcript
-from mail.llm.resolve import example_model
+from mail.llm.resolve import EXAMPLE_MODEL
 
 __all__ = ["SCRIPTED_NARRATOR", "SCRIPTED_PLAYER", "Agent", "Game"]
 
@@ -104,7 +105,7 @@ class Game(GameState):
         roles = calculate_roles(n)
         rng = random.Random(seed)  # noqa: S311 - a game, not a secret
         rng.shuffle(roles)
-        llm = llm or (None if valid_llms else example_model())
+        llm = llm or (None if valid_llms else setting(EXAMPLE_MODEL))
         models = list(valid_llms or ()) or [llm or SCRIPTED_PLAYER]
         cast = zip(pick_personas(n, rng), roles, strict=True)
         game = Game(
