@@ -93,6 +93,7 @@ def test_the_record_has_the_documented_fields() -> None:
     assert record == {
         "task_id": "t",
         "task_owner": "user:ines@harbour",
+        "via": None,
         "task_contributors": ["user:ines@harbour"],
         "start_time": "2026-01-01T00:00:00+00:00",
         "events": [event("new_message", full_message=ASKED).to_record()],

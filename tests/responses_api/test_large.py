@@ -51,7 +51,7 @@ async def test_requests_for_responses_wait_until_unread_ones_are_read(
         client.headers = httpx.Headers(bearer("alice"))
         headers = "".join(f"{name}: {value}\r\n" for name, value in bearer("alice").items())
         with socket.create_connection(("127.0.0.1", client.base_url.port)) as stalled:
-            line = "GET /v1/responses/resp_large HTTP/1.1\r\nHost: x\r\n"
+            line = "GET /v1/responses/resp_large HTTP/1.1\r\nHost: localhost\r\n"
             stalled.sendall(f"{line}{headers}\r\n".encode())
             await asyncio.to_thread(stalled.recv, 100)
             assert room.taken > 20_000_000

@@ -68,7 +68,7 @@ async def connected(
 def head(method: str, path: str, *, who: str = "alice", **more: str) -> bytes:
     """Return the head of a request."""
     fields = {
-        "Host": "x",
+        "Host": "localhost",
         **(bearer(who) if who else {}),
         **{k.replace("_", "-"): v for k, v in more.items()},
     }
@@ -105,7 +105,7 @@ async def drip(writer: asyncio.StreamWriter, text: bytes) -> None:
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize("begun", [b"", b"GET /", b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: "])
+@pytest.mark.parametrize("begun", [b"", b"GET /", b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: "])
 async def test_headers_that_never_end_end_the_connection(
     store: MemoryStore, template: Template, begun: bytes
 ) -> None:
@@ -287,9 +287,10 @@ async def test_more_open_streams_than_the_server_takes_are_503(
     "text",
     [
         b"\x00\xff\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 40_000,
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 40_000,
         head("POST", "/message", Transfer_Encoding="chunked") + b"nonsense\r\n",
-        b"POST /message HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n",
+        b"POST /message HTTP/1.1\r\nHost: localhost\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n",
     ],
 )
 async def test_what_is_no_http_is_400_and_nothing_is_left(
@@ -621,7 +622,9 @@ async def test_more_than_100_headers_are_431(
 ) -> None:
     async with served(store, template) as (server, app), connected(server) as (reader, writer):
         app.state.mail.auth.authenticate = None  # nobody gets there
-        writer.write(b"GET /whoami HTTP/1.1\r\nHost: x\r\n" + b"a:\r\n" * (lines - 1) + b"\r\n")
+        writer.write(
+            b"GET /whoami HTTP/1.1\r\nHost: localhost\r\n" + b"a:\r\n" * (lines - 1) + b"\r\n"
+        )
         answer = await everything(reader)
     assert answer.startswith(b"HTTP/1.1 431 ")
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["detail"] == (
@@ -662,7 +665,7 @@ async def test_an_endless_head_that_comes_at_once_is_not_parsed_to_its_end(
         fed: list[int] = []
         feed = connection._feed
         connection._feed = lambda data: (fed.append(len(data)), feed(data))
-        connection.data_received(b"GET / HTTP/1.1\r\nHost: x\r\n" + endless * 40_000)
+        connection.data_received(b"GET / HTTP/1.1\r\nHost: localhost\r\n" + endless * 40_000)
         assert (await everything(reader)).startswith(b"HTTP/1.1 " + status)
     assert sum(fed) <= most
 

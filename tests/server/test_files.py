@@ -269,7 +269,7 @@ def test_an_upload_that_is_cut_leaves_nothing(http: httpx.Client, folder: Path) 
     place = urlsplit(str(http.base_url))
     with socket.create_connection((place.hostname, place.port)) as line:
         token = bearer("editor")["Authorization"]
-        head = f"POST /files HTTP/1.1\r\nHost: x\r\nAuthorization: {token}\r\n"
+        head = f"POST /files HTTP/1.1\r\nHost: localhost\r\nAuthorization: {token}\r\n"
         line.sendall(f"{head}Content-Length: 900000\r\n\r\n".encode() + bytes(600_000))
         wait_until(lambda: stored(folder) != before)
     wait_until(lambda: stored(folder) == before)
@@ -278,7 +278,7 @@ def test_an_upload_that_is_cut_leaves_nothing(http: httpx.Client, folder: Path) 
 def test_files_arrive_a_few_at_a_time(http: httpx.Client, server: tuple[Any, FastAPI]) -> None:
     place = urlsplit(str(http.base_url))
     token = bearer("reviewer")["Authorization"]
-    head = f"POST /files HTTP/1.1\r\nHost: x\r\nAuthorization: {token}\r\n"
+    head = f"POST /files HTTP/1.1\r\nHost: localhost\r\nAuthorization: {token}\r\n"
     quotas = server[1].state.mail.quotas
     with contextlib.ExitStack() as stack:
         for _ in range(4):

@@ -238,7 +238,7 @@ async def test_readers_that_do_not_read_take_no_place_of_requests_at_work(
     app = create_app(config(max_requests=1), template=template, store=store)  # type: ignore[arg-type]
     async with serving(app) as client:
         port = client.base_url.port
-        request = "GET /tasks/t HTTP/1.1\r\nHost: x\r\n"
+        request = "GET /tasks/t HTTP/1.1\r\nHost: localhost\r\n"
         request += "".join(f"{name}: {value}\r\n" for name, value in bearer("alice").items())
         with socket.create_connection(("127.0.0.1", port)) as stalled:
             stalled.sendall(f"{request}\r\n".encode())
@@ -256,14 +256,16 @@ async def test_requests_that_wait_for_unread_answers_take_no_place_and_end_with_
         port = client.base_url.port
         headers = "".join(f"{name}: {value}\r\n" for name, value in bearer("alice").items())
         with socket.create_connection(("127.0.0.1", port)) as stalled:
-            stalled.sendall(f"GET /tasks/t HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode())
+            stalled.sendall(f"GET /tasks/t HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n".encode())
             await asyncio.to_thread(stalled.recv, 100)
             room = app.state.mail.quotas.room(Caller("user", "alice"))
             held = ("/approvals", "/approvals/held", "/approvals/events")
             for path in ("/tasks/t", "/task?task_id=t", "/tasks", "/tasks?limit=5", *held):
                 before = len(room._waiting)
                 with socket.create_connection(("127.0.0.1", port)) as waits:
-                    waits.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode())
+                    waits.sendall(
+                        f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n".encode()
+                    )
                     async with asyncio.timeout(10):
                         while len(room._waiting) == before:
                             await asyncio.sleep(0.01)

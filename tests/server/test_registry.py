@@ -300,7 +300,7 @@ async def test_swarms_that_another_server_lists_wait_for_approval(
     assert set(json.loads(text_of(file))["endpoints"]) == {"test-swarm", "beta"}
     assert await discover(peer) == {"proposed": [], "problems": []}
     answer = await client.delete("/swarms/beta", headers=ADMIN)
-    assert answer.json() == {"status": "removed", "swarm_name": "beta"}
+    assert answer.json() == {"status": "removed", "swarm_name": "beta", "open_tasks": 0}
     assert (await client.delete("/swarms/beta", headers=ADMIN)).status_code == 404
 
 

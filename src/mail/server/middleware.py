@@ -311,7 +311,7 @@ class EdgeMiddleware:
                 f"the headers are larger than {MAX_HEADER_BYTES} bytes; the limit is fixed"
             )
         host = given.get(b"host", b"").decode("latin-1")
-        if self._answers_to is not None and not self._answers_to(host):
+        if host and self._answers_to is not None and not self._answers_to(host):
             raise ProtocolError(
                 f"this server does not answer to the host {host[:80]!r}; [server] allowed_hosts in "
                 "mail.toml allows further names"
