@@ -5,8 +5,6 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
-__all__ = ["Clock", "SystemClock", "format_uuid", "later"]
-
 
 class Clock(Protocol):
     """Where the runtime gets wall-clock time and fresh identifiers."""

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from typing import Final, NamedTuple
 
-__all__ = ["NOBODY", "LogContext", "begin", "bound", "current", "end", "note"]
-
 
 class LogContext(NamedTuple):
     """What a line can tell of its surroundings; "" where there is nothing to tell.

@@ -24,16 +24,6 @@ from mail.services.preferences import check_memory_text, memory_text, memory_val
 if TYPE_CHECKING:
     from mail.db.langmem import Ask
 
-__all__ = [
-    "MEMORY_UPDATE_INSTRUCTIONS",
-    "GraphStore",
-    "aget_memory",
-    "aupdate_memory",
-    "get_memory",
-    "proposer",
-    "update_memory",
-]
-
 T = TypeVar("T")
 
 MEMORY_UPDATE_INSTRUCTIONS: Final = UPDATE_INSTRUCTIONS

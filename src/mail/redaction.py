@@ -13,20 +13,6 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
-__all__ = [
-    "HIDDEN",
-    "beginning",
-    "environment_secrets",
-    "harmless",
-    "is_secret_name",
-    "logged",
-    "redact",
-    "redact_foreign",
-    "redact_long",
-    "redacted",
-    "without",
-]
-
 HIDDEN: Final = "[redacted]"
 _BLOTTED: Final = (HIDDEN, HIDDEN[:-1])
 _LONGEST_TEXT: Final = 3072

@@ -2,8 +2,6 @@
 
 from typing import Final
 
-__all__ = ["PROTOCOL_VERSION", "VERSION", "get_protocol_version", "get_version"]
-
 VERSION: Final = "1.3.6"
 PROTOCOL_VERSION: Final = "1.3"
 

@@ -23,20 +23,6 @@ from mail.swarms_json.references import TRUSTED, ReferencePolicy
 from mail.swarms_json.types import SwarmsJSONAction
 from mail.swarms_json.utils import build_action_from_swarms_json
 
-__all__ = [
-    "ActionCallback",
-    "MAILAction",
-    "ModelReader",
-    "ToolStyle",
-    "action",
-    "action_around",
-    "action_from_entry",
-    "approval_from_entry",
-    "check_model",
-    "is_model",
-    "make_action_function",
-]
-
 
 def make_action_function(
     name: str,
@@ -545,8 +531,7 @@ def action(  # noqa: PLR0913 - the documented keywords
         description: The function's docstring by default.
         model: The pydantic model of the arguments.
         parameters: Their JSON Schema, in place of a model.
-        style: Accepted for older code: the schema is the same in both styles, and
-            ``MAILAction.to_tool_dict`` chooses the style.
+        style: Accepted for older code; ``MAILAction.to_tool_dict`` chooses the style.
         idempotent: Running it twice with the same arguments is harmless.
         timeout: Seconds that one call may take.
         completes: A call that succeeds ends the task, with its result as the answer.

@@ -26,16 +26,6 @@ from mail.swarms_json.references import TRUSTED, ReferencePolicy
 from mail.swarms_json.types import SwarmsJSONAgent
 from mail.swarms_json.utils import build_agent_from_swarms_json
 
-__all__ = [
-    "AgentFactory",
-    "MAILAgent",
-    "MAILAgentTemplate",
-    "agent_from_entry",
-    "as_template",
-    "call_factory",
-    "check_factory",
-]
-
 logger = logging.getLogger(__name__)
 
 AgentFactory = Callable[..., AgentFunction]

@@ -13,8 +13,6 @@ from mail.swarms_json.references import TRUSTED, ReferencePolicy
 from mail.swarms_json.types import SwarmsJSONAgent, SwarmsJSONMCPServer, SwarmsJSONSwarm
 from mail.swarms_json.utils import MCP_PREFIX, load_swarms_json_from_file
 
-__all__ = ["ActionImporter", "add_mcp_actions", "check_swarms_file", "load_actions"]
-
 _ASK_SERVERS: Final = "python::mail.stdlib.mcp.servers:actions_of_servers"
 """It makes actions, so it stands above this module, and is large: named, and loaded when needed."""
 

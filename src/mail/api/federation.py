@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from mail.clock import Clock
     from mail.net.registry import SwarmRegistry
 
-__all__ = ["FederatedSwarm", "LibraryFederation"]
-
 _PAGE: Final = 1000
 _LAST_MAIL_SECONDS: Final = 5.0
 _LAST_MAIL_STEP: Final = 0.02

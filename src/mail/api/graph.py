@@ -24,8 +24,6 @@ from mail.core.teams import Team, Teams
 from mail.errors import ConfigError
 from mail.factories.base import PEERS_HEADLINE
 
-__all__ = ["Matrix", "describe_peers", "introduce", "part_of", "read_matrix", "targets_after"]
-
 _WIDTH: Final = 300
 _SENDERS: Final = ("send_request", "send_response")
 _SUPERVISORS_SENDERS: Final = ("send_interrupt", "send_broadcast")

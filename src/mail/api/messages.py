@@ -13,17 +13,6 @@ from mail.core.schema import check_task_id, check_text
 from mail.core.suggest import did_you_mean
 from mail.errors import ProtocolError
 
-__all__ = [
-    "DEFAULT_TIMEOUT",
-    "POSTED_KINDS",
-    "RUN_OPTIONS",
-    "PostedKind",
-    "RunOptions",
-    "SenderType",
-    "compose_posted",
-    "read_options",
-]
-
 SenderType = Literal["admin", "agent", "user"]
 PostedKind = Literal["request", "response", "broadcast", "interrupt"]
 

@@ -20,16 +20,6 @@ from mail.swarms_json.references import (
     resolve_prefixed_string_references,
 )
 
-__all__ = [
-    "check_params",
-    "fresh_copy",
-    "load_callable",
-    "load_object",
-    "load_params",
-    "parse_object",
-    "without_documents",
-]
-
 _DOCUMENT = "{}"
 _OPENAI = "openai/"
 _TOP_LEVEL = frozenset(

@@ -9,8 +9,6 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-__all__ = ["model_from_json_schema", "satisfies_strict_mode"]
-
 _Schema = Mapping[str, Any]
 
 _PLAIN: Final[Mapping[str, Any]] = {

@@ -52,16 +52,6 @@ from mail.version import VERSION
 if TYPE_CHECKING:
     from mail.net.registry import SwarmRegistry
 
-__all__ = [
-    "AgentGraph",
-    "MAILSwarm",
-    "MAILSwarmTemplate",
-    "UserRole",
-    "close_agents",
-    "library_store",
-    "make_subswarm",
-]
-
 UserRole = Literal["admin", "agent", "user", "swarm"]
 
 _ROLES = ("admin", "agent", "user", PEER_ROLE)

@@ -19,24 +19,6 @@ from mail.core.runtime.validation import (
 from mail.errors import ConfigError
 from mail.swarms_json.names import check_agent_name, check_distinct, check_swarm_name
 
-__all__ = [
-    "AgentLike",
-    "Wiring",
-    "actions_by_name",
-    "check_actions",
-    "check_agent_fields",
-    "check_limit",
-    "check_mapping",
-    "check_parts",
-    "check_reach",
-    "check_text",
-    "check_texts",
-    "check_wiring",
-    "checked_approvals",
-    "needs_targets",
-    "text_list",
-]
-
 
 class _AgentFields(Protocol):
     name: str

@@ -8,17 +8,6 @@ from typing import Final, NamedTuple, Protocol
 from mail.core.schema import check_task_id
 from mail.errors import ProtocolError
 
-__all__ = [
-    "PRIVILEGED",
-    "ROLES",
-    "AuthBackend",
-    "Caller",
-    "check_caller_id",
-    "hash_token",
-    "is_own_token",
-    "new_token",
-]
-
 ROLES: Final = ("admin", "user", "agent")
 """What a caller may be; ``agent`` is another swarm."""
 

@@ -21,22 +21,6 @@ from mail.config.server import ServerConfig, resolve_store_url
 from mail.db.urls import open_store
 from mail.errors import AuthUnavailable, ConfigError, Forbidden, StoreError, Unauthenticated
 
-__all__ = [
-    "bearer_token",
-    "caller_is_admin",
-    "caller_is_admin_or_user",
-    "caller_is_agent",
-    "caller_is_user",
-    "extract_token",
-    "extract_token_info",
-    "generate_agent_id",
-    "generate_user_id",
-    "get_token_info",
-    "login",
-    "require_debug",
-    "require_role",
-]
-
 _NO_STORE: Final = (
     f"the token store cannot be read; DATABASE_URL names a server's store, {AUTH_ENDPOINT} and "
     f"{TOKEN_INFO_ENDPOINT} an external token service"

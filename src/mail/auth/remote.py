@@ -14,8 +14,6 @@ from mail.errors import AuthUnavailable, ProtocolError, Unauthenticated
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["RemoteAuth"]
-
 LOOK_UP_SECONDS: Final = 3.0
 _MAX_ANSWER_BYTES: Final = 64 * 1024
 _REFUSALS: Final = frozenset({401, 403})

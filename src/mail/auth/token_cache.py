@@ -14,8 +14,6 @@ from typing import Final, NamedTuple, TypeVar
 from mail.auth.callers import PRIVILEGED, Caller, hash_token
 from mail.errors import AuthUnavailable, Unauthenticated
 
-__all__ = ["UNKNOWN_AT_ONCE", "UNKNOWN_WAITING", "Found", "TokenCache"]
-
 POSITIVE_SECONDS: Final = 30.0
 NEGATIVE_SECONDS: Final = 5.0
 MAX_ENTRIES: Final = 10_000

@@ -14,16 +14,6 @@ from mail.core.suggest import hinted
 from mail.db.base import TokenRecords, TokenRow
 from mail.errors import ConfigError, UnknownToken
 
-__all__ = [
-    "MOST_DAYS",
-    "check_purpose",
-    "create_token",
-    "kind_of_token",
-    "revoke_token",
-    "token_record",
-    "token_state",
-]
-
 MOST_DAYS: Final = 36500
 """A token that expires does so before this many days."""
 

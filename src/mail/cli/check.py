@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from mail.config.server import ServerConfig
     from mail.config.toml import FileBacked
 
-__all__ = ["check_server"]
-
-
 Status = Literal["ok", "warning", "error"]
 
 _REACH_SECONDS: Final = 3.0

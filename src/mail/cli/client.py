@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from mail.client.client import MAILClient
     from mail.config.client import ClientConfig
 
-__all__ = ["Call", "configure", "read_call", "run"]
-
 _MOST_BYTES: Final = 64 * 1024 * 1024
 HISTORY: Final = ".mail_history"
 HELP: Final = (["help"], ["?"])

@@ -32,8 +32,6 @@ from mail.core.suggest import did_you_mean, hinted
 from mail.errors import ConfigError, MAILError, ProtocolError
 from mail.version import get_protocol_version, get_version
 
-__all__ = ["COMMANDS", "Command", "email_main", "main"]
-
 
 class Command(NamedTuple):
     """One command: its name, summary, arguments, and function.

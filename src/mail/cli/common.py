@@ -9,23 +9,6 @@ from typing import Final
 
 from mail.config.env import expanded
 
-__all__ = [
-    "DONE",
-    "FAILED",
-    "INTERRUPTED",
-    "LIMITED",
-    "NO_ANSWER",
-    "PAUSED",
-    "USAGE",
-    "cleaned",
-    "config_path",
-    "in_flags",
-    "one_line",
-    "positive",
-    "print_table",
-    "whole_number",
-]
-
 DONE: Final = 0
 FAILED: Final = 1
 """The command failed: the server rejected it, or the task failed."""

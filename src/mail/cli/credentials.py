@@ -25,26 +25,6 @@ from mail.cli.common import cleaned
 from mail.config.env import base_folder, expanded, setting
 from mail.errors import ClientDecodeError, ConfigError, MAILError
 
-__all__ = [
-    "KEY_VARIABLE",
-    "URL_VARIABLE",
-    "SwarmURL",
-    "add_key_flags",
-    "add_server_flags",
-    "api_key",
-    "ask_server",
-    "credentials_file",
-    "forget",
-    "keep",
-    "listed_in",
-    "open_keyring",
-    "parse_swarm_url",
-    "read_token",
-    "server_url",
-    "warn_of_exposure",
-    "warn_of_tokens",
-]
-
 URL_VARIABLE: Final = "MAIL_URL"
 
 _ACTIONS = ("connect", "invite")

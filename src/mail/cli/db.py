@@ -14,8 +14,6 @@ from mail.cli.stores import add_store_flags, missing_database, server_settings
 from mail.config.env import CONFIG_PATH, DATABASE_URL, overridden, setting
 from mail.errors import ConfigError, StoreError
 
-__all__ = ["configure", "configure_db", "run", "run_db"]
-
 _SCHEMES = ("postgresql:", "postgres:")
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from mail.stdlib.email.backends import Backend
     from mail.stdlib.email.messages import Email
 
-__all__ = ["configure", "email_task_id", "run"]
-
 _SEEN_AT_ONCE: Final = 200
 _NOT_FOUND: Final = 404
 _CROWDED: Final = (

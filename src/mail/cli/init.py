@@ -9,8 +9,6 @@ from typing import Final
 
 from mail.errors import ConfigError
 
-__all__ = ["configure", "run"]
-
 _FILES: Final = (
     "mail.toml",
     "swarms.json",

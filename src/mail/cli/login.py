@@ -17,8 +17,6 @@ from mail.cli.credentials import (
 from mail.config.env import setting
 from mail.errors import ConfigError, MAILError
 
-__all__ = ["configure_login", "configure_logout", "run_login", "run_logout"]
-
 
 def configure_login(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``mail login``."""

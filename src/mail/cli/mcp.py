@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from mail.mcp.tools import Api
     from mail.mcp.watching import Watcher
 
-__all__ = ["configure", "run"]
-
 _CONFIG: Final = "config"
 _PARTICIPANT: Final = "agent"
 _PROFILES: Final = ("desk", "basic", "threads", "teams", "tasks", "all")  # it is a large module

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from mail.llm.request import ToolFormat
     from mail.testing.model_check import Finding, ModelCheck
 
-__all__ = ["configure", "run"]
-
 _SECONDS: Final = 300.0
 _CHECKER: Final = "check"
 _STAND_IN: Final = "not-set-0123456789"

@@ -12,8 +12,6 @@ from mail.cli.credentials import server_url, warn_of_exposure
 from mail.errors import ConfigError, MAILError
 from mail.version import get_version
 
-__all__ = ["configure", "run"]
-
 _MOST_BYTES: Final = 1024 * 1024
 
 

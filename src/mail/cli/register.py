@@ -16,8 +16,6 @@ from typing import Final
 from mail.cli.common import DONE, FAILED
 from mail.config.env import base_folder
 
-__all__ = ["configure", "register", "run"]
-
 DESKTOP_FILE: Final = "mail-swarm.desktop"
 MIME_TYPE: Final = "x-scheme-handler/swarm"
 _DEFAULTS: Final = "[Default Applications]"

@@ -12,8 +12,6 @@ from mail.errors import ConfigError, MAILError
 if TYPE_CHECKING:
     from mail.config.server import ServerConfig
 
-__all__ = ["build_config", "configure", "run"]
-
 _TRUE = frozenset({"true", "t", "1", "yes", "y"})
 _FALSE = frozenset({"false", "f", "0", "no", "n"})
 

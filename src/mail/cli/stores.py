@@ -14,17 +14,6 @@ from mail.errors import ConfigError
 if TYPE_CHECKING:
     from mail.db.base import Store
 
-__all__ = [
-    "add_store_flags",
-    "add_swarm_flags",
-    "missing_database",
-    "missing_file",
-    "opened",
-    "server_settings",
-    "swarm_store",
-    "tell_other_swarms",
-]
-
 _MOST_NAMES: Final = 10
 
 

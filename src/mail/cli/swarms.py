@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from mail.net.registry import SwarmRegistry
     from mail.swarms_json.types import SwarmsJSONSwarm
 
-__all__ = ["collected", "configure", "find_code", "run", "stdout_to_stderr"]
-
 
 def _add_registry_commands(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the subcommands that manage the registry of other swarms."""

@@ -20,8 +20,6 @@ from mail.errors import ClientDecodeError, ConfigError, MAILError, UnknownTask
 if TYPE_CHECKING:
     from mail.db.base import Owner, Store
 
-__all__ = ["configure", "run"]
-
 _STATES: Final = ("running", "paused", "completed", "failed", "cancelled")
 _MAIL_COLUMNS: Final = ("ID", "AGENT", "FROM", "WRITTEN", "SUBJECT", "REASON")
 _COLUMNS: Final = ("TASK", "OWNER", "STATE", "STARTED", "EVENTS", "TITLE")

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from mail.db.base import Store
 
-__all__ = ["configure", "run"]
-
 _ROLES: Final = ("user", "admin", "agent")
 _LONGEST_DAYS: Final = 36500
 

@@ -12,8 +12,6 @@ from mail.cli.credentials import URL_VARIABLE, server_url, warn_of_exposure
 from mail.config.env import setting
 from mail.errors import MAILError
 
-__all__ = ["configure", "run"]
-
 _DEFAULT: Final = "http://localhost:8000"
 _SECONDS: Final = 5.0
 _NOT_FOUND: Final = 404

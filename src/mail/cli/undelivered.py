@@ -29,8 +29,6 @@ from mail.errors import UnknownWebhook
 if TYPE_CHECKING:
     from mail.db.base import Store
 
-__all__ = ["OUTBOX", "WEBHOOK", "Undelivered"]
-
 _LONGEST: Final = 60
 _TO_THE_SECOND: Final = len("2026-01-31T12:00:00")
 _HEADINGS: Final = MappingProxyType(

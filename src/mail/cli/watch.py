@@ -12,8 +12,6 @@ from mail.errors import ConfigError
 if TYPE_CHECKING:
     from mail.cli.repl.session import Session
 
-__all__ = ["configure", "run"]
-
 _COMMAND: Final = "watching task"
 
 

@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from mail.config.client import ClientConfig
     from mail.core.wire import MAILInterswarmMessage
 
-__all__ = ["MAILClient"]
-
 
 class MAILClient(FilesClient):
     """An asynchronous client for one MAIL server; use it as ``async with MAILClient(...)``.

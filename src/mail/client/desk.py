@@ -24,8 +24,6 @@ from mail.net.types import (
     PostThreadsResponse,
 )
 
-__all__ = ["DeskClient", "present", "query_of", "segment"]
-
 _BESIDE_MESSAGES: Final = frozenset({"unread", "overdue", "search"})
 
 

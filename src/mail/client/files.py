@@ -17,8 +17,6 @@ from mail.net.types import (
     PostFileTransferResponse,
 )
 
-__all__ = ["FilesClient"]
-
 _PIECE: Final = 256 * 1024
 _BYTES: Final = "application/octet-stream"
 

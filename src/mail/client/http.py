@@ -16,16 +16,6 @@ from mail.version import get_version
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = [
-    "HTTPClient",
-    "Reconnect",
-    "client_errors",
-    "key_header",
-    "raise_for_status",
-    "read_json",
-    "repeated",
-]
-
 T = TypeVar("T")
 
 _UNAVAILABLE: Final = 503

@@ -4,8 +4,6 @@ from pydantic import Field
 
 from mail.config.toml import FileBacked
 
-__all__ = ["ClientConfig"]
-
 
 class ClientConfig(FileBacked):
     """``[client]``: seconds a request may take, and whether requests are logged."""

@@ -7,19 +7,6 @@ from pathlib import Path
 
 from mail.errors import ConfigError
 
-__all__ = [
-    "CONFIG_PATH",
-    "DATABASE_URL",
-    "LOG_FORMAT",
-    "LOG_LEVEL",
-    "base_folder",
-    "current",
-    "expanded",
-    "named_config_file",
-    "overridden",
-    "setting",
-]
-
 CONFIG_PATH = "MAIL_CONFIG_PATH"
 DATABASE_URL = "DATABASE_URL"
 LOG_FORMAT = "MAIL_LOG_FORMAT"

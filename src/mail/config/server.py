@@ -15,36 +15,6 @@ from mail.config.toml import FileBacked
 from mail.core.interswarm import INBOX_AGE
 from mail.errors import ConfigError
 
-__all__ = [
-    "NO_MODEL",
-    "REMOTE_AGENT_PARAMS",
-    "REMOTE_PROVIDERS",
-    "WEBHOOK_EVENTS",
-    "FederationConfig",
-    "FilesConfig",
-    "LimitsConfig",
-    "MemoryConfig",
-    "OpenAIConfig",
-    "RetentionConfig",
-    "ServerConfig",
-    "SettingsConfig",
-    "StoreConfig",
-    "SwarmConfig",
-    "TeamsConfig",
-    "WebhookConfig",
-    "WebhookEvent",
-    "answers_to",
-    "base_url",
-    "checks_host",
-    "export_environment",
-    "resolve_log_format",
-    "resolve_store_url",
-    "resolve_swarms_file",
-    "serves_example",
-    "store_url_place",
-    "webhook_secret",
-]
-
 MEMORY_URL: Final = "memory://"
 NO_MODEL: Final = "none"
 SERVER_STORE_URL: Final = "sqlite:///mail.db"

@@ -14,8 +14,6 @@ from pydantic import AfterValidator, Field
 from mail.config.toml import FileBacked
 from mail.errors import ConfigError
 
-__all__ = ["EmailConfig", "FsConfig", "HttpConfig", "StdlibConfig"]
-
 _MEBIBYTE: Final = 1024 * 1024
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 

@@ -22,8 +22,6 @@ from mail.errors import ConfigError
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-__all__ = ["FILE_NAME", "FileBacked", "WrongSettings", "find_config_file", "read_config"]
-
 FILE_NAME: Final = "mail.toml"
 _TOP_TABLES: Final = ("client", "models", "server", "stdlib")
 _EXPECTED: Final = {

@@ -11,14 +11,6 @@ from mail.core.tools.call import AgentToolCall
 from mail.errors import ToolError
 from mail.redaction import logged, redact_foreign
 
-__all__ = [
-    "ActionCore",
-    "ActionFailure",
-    "ActionFunction",
-    "ActionOverrideFunction",
-    "ActionResult",
-]
-
 logger = logging.getLogger(__name__)
 
 _ERROR = "Error: "

@@ -7,27 +7,6 @@ from typing_extensions import TypedDict
 
 from mail.errors import AddressError
 
-__all__ = [
-    "MAIL_ALL_LOCAL_AGENTS",
-    "AddressType",
-    "Contributor",
-    "MAILAddress",
-    "create_address",
-    "create_admin_address",
-    "create_agent_address",
-    "create_system_address",
-    "create_user_address",
-    "format_agent_address",
-    "format_contributor",
-    "get_address_string",
-    "get_address_type",
-    "is_remote_target",
-    "local_agent_name",
-    "parse_agent_address",
-    "parse_task_contributor",
-    "parse_task_contributors",
-]
-
 AddressType = Literal["admin", "agent", "user", "system"]
 
 

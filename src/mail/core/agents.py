@@ -9,8 +9,6 @@ from mail.core.call_context import ModelRules
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import CATALOGUE
 
-__all__ = ["AgentCore", "AgentFunction", "AgentOutput", "ToolChoice"]
-
 ToolChoice = str | dict[str, Any]
 AgentOutput = tuple[str | None, list[AgentToolCall]]
 AgentFunction = Callable[[list[dict[str, Any]], ToolChoice], Awaitable[AgentOutput]]

@@ -8,21 +8,6 @@ from typing import Any, Final, Literal, NamedTuple
 
 from mail.errors import ApprovalError, ConfigError
 
-__all__ = [
-    "ALLOWS",
-    "BREAKPOINT_CONFIG",
-    "DECIDED",
-    "MEMORY_NAME",
-    "NO_APPROVALS",
-    "STATUSES",
-    "Answer",
-    "AnswerType",
-    "Answerer",
-    "Approval",
-    "Describe",
-    "read_answer",
-]
-
 AnswerType = Literal["accept", "edit", "ignore", "response"]
 Describe = Callable[[str, str, dict[str, Any]], str]
 """``describe(task_text, action, args)`` returns the Markdown that a person reads."""

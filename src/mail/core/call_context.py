@@ -14,16 +14,6 @@ from typing import Any, Protocol
 from mail.core.usage import Usage
 from mail.errors import ModelError
 
-__all__ = [
-    "CallContext",
-    "ConsoleSink",
-    "ModelRules",
-    "NullSink",
-    "StreamSink",
-    "current_call",
-    "enter_call",
-]
-
 
 class StreamSink(Protocol):
     """Where the text of a running model call goes, piece by piece."""

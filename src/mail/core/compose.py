@@ -17,8 +17,6 @@ from mail.core.envelope import Envelope
 from mail.core.render import FAILURE
 from mail.core.wire import MessageKind
 
-__all__ = ["Composer", "Subject"]
-
 
 class Subject(StrEnum):
     """Subjects that the system itself uses. They inform; no code acts on them (MAIL-DATA-13)."""

@@ -10,8 +10,6 @@ from mail.core.addresses import MAILAddress
 from mail.core.render import mail_parts, recipients_of, render_mail
 from mail.core.wire import MAILMessage, MessageKind
 
-__all__ = ["NO_REPLY", "Envelope"]
-
 NO_REPLY: Final = "no_reply"
 """The note, among the routing info, of a message whose sender waits for no answer."""
 

@@ -7,8 +7,6 @@ from typing import Any, Final
 from mail.core.pieces import PIECE, Spelled, json_line, json_pieces
 from mail.core.render import mail_xml_parts
 
-__all__ = ["EVENT_KINDS", "STREAM_KINDS", "TERMINAL_KINDS", "TaskEvent"]
-
 EVENT_KINDS: Final = frozenset(
     {
         "new_message",

@@ -21,25 +21,6 @@ from mail.core.envelope import Envelope
 from mail.core.wire import MAILInterswarmMessage
 from mail.errors import ProtocolError
 
-__all__ = [
-    "CONTROL",
-    "INBOX_AGE",
-    "MAX_CONTRIBUTORS",
-    "MAX_TASK_ID",
-    "PEER_ROLE",
-    "SILENT",
-    "DeliveryOutcome",
-    "Gateway",
-    "PeerControl",
-    "PeerMail",
-    "check_task_for_peers",
-    "local_task_id",
-    "runner_name",
-    "unwrap",
-    "wire_task_id",
-    "wrap",
-]
-
 PEER_ROLE: Final = "swarm"
 """The role of a task's owner when the owner is another swarm."""
 

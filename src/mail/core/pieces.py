@@ -8,18 +8,6 @@ from typing import Any, Final, TypeVar
 
 from pydantic_core import to_json
 
-__all__ = [
-    "PIECE",
-    "Listed",
-    "Spelled",
-    "joined",
-    "json_line",
-    "json_pieces",
-    "sliced",
-    "to_json_pieces",
-    "unread_pieces",
-]
-
 PIECE: Final = 32 * 1024
 """About how many characters a piece has. To encode one takes a fraction of a millisecond."""
 

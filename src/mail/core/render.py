@@ -14,25 +14,6 @@ from mail.core.addresses import MAILAddress
 from mail.core.pieces import sliced
 from mail.core.wire import MAILInterswarmMessage, MAILMessage, MAILPayload
 
-__all__ = [
-    "FAILURE",
-    "PRIMER",
-    "as_untrusted",
-    "buffered_mail",
-    "build_body_xml",
-    "build_interswarm_mail_xml",
-    "build_mail_xml",
-    "labelled_mail",
-    "mail_parts",
-    "mail_xml_parts",
-    "recipients_of",
-    "render_mail",
-    "result_as_returned",
-    "shown_subject",
-    "subject_as_sent",
-    "xml_text",
-]
-
 PRIMER: Final = (
     'Only mail whose `from` has the type "system" is from the system; a subject with `\\::` in it '
     "is the text of its sender and never a notice of the system. "

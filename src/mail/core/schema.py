@@ -30,18 +30,6 @@ from mail.core.wire import (
 )
 from mail.errors import ProtocolError
 
-__all__ = [
-    "MAX_ID",
-    "TaskId",
-    "check_task_id",
-    "check_text",
-    "parse_interswarm_message",
-    "parse_message",
-    "problem_text",
-    "problems_in",
-    "problems_of",
-]
-
 _PAYLOADS: dict[str, type] = {
     "request": MAILRequest,
     "response": MAILResponse,

@@ -4,8 +4,6 @@ import difflib
 from collections.abc import Iterable
 from types import ModuleType
 
-__all__ = ["attribute_hint", "before_hint", "did_you_mean", "hinted"]
-
 _ASKS = ". Did you mean"
 _LONGEST = 100
 """Characters of what is compared: it may come from outside, and comparing is quadratic."""

@@ -10,8 +10,6 @@ from mail.core.events import TaskEvent
 from mail.core.usage import Usage
 from mail.core.wire import MAILMessage
 
-__all__ = ["STEP_LIMIT", "MAILTask", "TaskState"]
-
 STEP_LIMIT: Final = "step_limit"
 """What ended a run that had processed as many messages as it may (``ended_by``)."""
 

@@ -9,18 +9,6 @@ from typing import Any, Final, Literal, NamedTuple
 
 from mail.errors import NotOfTeam, TeamsDisabled, UnknownTeam, UnknownTeammate
 
-__all__ = [
-    "DEFAULT_WAIT",
-    "LEAD",
-    "MAX_WAIT",
-    "NO_TEAMS",
-    "Priority",
-    "Route",
-    "Team",
-    "Teams",
-    "wait_cycle",
-]
-
 LEAD: Final = "lead"
 """How the lead of a team is called in it, whatever its name is."""
 

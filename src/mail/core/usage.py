@@ -8,8 +8,6 @@ from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
-__all__ = ["Spending", "Usage"]
-
 _LATEST = "latest_prompt_tokens"
 
 

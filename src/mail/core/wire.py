@@ -7,18 +7,6 @@ from typing_extensions import TypedDict
 
 from mail.core.addresses import MAILAddress
 
-__all__ = [
-    "MAIL_MESSAGE_TYPES",
-    "MAILBroadcast",
-    "MAILInterrupt",
-    "MAILInterswarmMessage",
-    "MAILMessage",
-    "MAILPayload",
-    "MAILRequest",
-    "MAILResponse",
-    "MessageKind",
-]
-
 MessageKind = Literal["request", "response", "broadcast", "interrupt", "broadcast_complete"]
 
 MAIL_MESSAGE_TYPES: Final[list[str]] = [

@@ -8,8 +8,6 @@ if TYPE_CHECKING:
 
     from mail.db.base import Owner
 
-__all__ = ["ApprovalFilter", "ApprovalRecords", "ApprovalRow", "MemoryApprovals", "StoredApproval"]
-
 
 class ApprovalRow(NamedTuple):
     """A call that somebody outside the swarm is asked about, and what was answered.

@@ -7,8 +7,6 @@ from mail.db.approvals import ApprovalFilter, ApprovalRow, StoredApproval
 from mail.db.base import Owner
 from mail.db.statements import Dialect, Row, Step
 
-__all__ = ["ApprovalStatements", "approval_steps"]
-
 _COLUMNS: Final = ", ".join(ApprovalRow._fields)
 _WIDTH: Final = len(ApprovalRow._fields)
 

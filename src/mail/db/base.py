@@ -29,44 +29,6 @@ from mail.db.files import FileRecords
 from mail.db.preferences import FeedbackRow, PreferenceRecords
 from mail.db.webhooks import WebhookRecords, WebhookRow
 
-__all__ = [
-    "NEWEST_EVENTS",
-    "AgedKind",
-    "AsideRow",
-    "CallRow",
-    "Delivery",
-    "EventRecords",
-    "EventRow",
-    "HistoryRecords",
-    "HistoryRow",
-    "IdempotencyRecords",
-    "IdempotencyRow",
-    "InboxRow",
-    "JournalRow",
-    "MemoryRecords",
-    "MemoryRow",
-    "OutboxChange",
-    "OutboxRecords",
-    "OutboxRow",
-    "Owner",
-    "Post",
-    "QueueLength",
-    "Receipt",
-    "RegistryRecords",
-    "RegistryRow",
-    "Store",
-    "StoredUse",
-    "SwarmClaim",
-    "SweepRecords",
-    "TaskCounts",
-    "TaskRecords",
-    "TaskRow",
-    "TokenRecords",
-    "TokenRow",
-    "TurnCommit",
-]
-
-
 NEWEST_EVENTS: Final = 64
 """How many events `EventRecords.latest_time` reads: concurrent turns store theirs as they end."""
 

@@ -21,8 +21,6 @@ from weakref import WeakValueDictionary
 
 from mail.errors import ConfigError, StoreError, StoreFull
 
-__all__ = ["Blobs", "FolderBlobs", "Spool"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

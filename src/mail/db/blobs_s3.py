@@ -33,8 +33,6 @@ from mail.errors import ConfigError, StoreError
 if TYPE_CHECKING:
     from obstore.store import S3Store
 
-__all__ = ["S3Blobs", "S3Place"]
-
 PART: Final = 5 * 1024 * 1024
 """Bytes of a part: the least that S3 takes."""
 _MOST_PARTS: Final = 9000

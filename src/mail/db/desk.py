@@ -15,25 +15,6 @@ from typing import Final, Literal, NamedTuple, Protocol
 
 from mail.db.desk_search import LetterQuery
 
-__all__ = [
-    "PAGES_KEPT",
-    "PARTICIPANT_ROLE",
-    "AskRow",
-    "DeskPost",
-    "DeskRecords",
-    "DroppedLetters",
-    "FoundLetters",
-    "LetterFilter",
-    "LetterKind",
-    "LetterPlace",
-    "LetterRow",
-    "MemberRow",
-    "PageRow",
-    "ReceiptRow",
-    "ShownRow",
-    "ThreadRow",
-]
-
 PAGES_KEPT: Final = 1000
 """How many pages of requests a mailbox has at most; a new one takes the place of the oldest."""
 

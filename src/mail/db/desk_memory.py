@@ -28,8 +28,6 @@ from mail.db.files import FileRow
 from mail.db.rows import file_size, letter_size, thread_size
 from mail.errors import DeskConflict
 
-__all__ = ["MemoryDesk"]
-
 _AT_ONCE: Final = 262_144
 """How many characters a search looks at before others get their turn."""
 

@@ -14,22 +14,6 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Final, Protocol
 
-__all__ = [
-    "LONGEST_LINE",
-    "LOOKED_AT",
-    "LOOKED_BYTES",
-    "MAX_PARTS",
-    "MAX_TERMS",
-    "MAX_THREADS",
-    "SEARCHED_CHARACTERS",
-    "LetterQuery",
-    "letter_line",
-    "mailbox_mark",
-    "snippet",
-    "thread_mark",
-    "words_of",
-]
-
 SEARCHED_CHARACTERS: Final = 65_536
 """How much of a letter's text is searched, from its beginning."""
 MAX_TERMS: Final = 32

@@ -41,8 +41,6 @@ from mail.db.rows import letter_size, list_text, thread_size
 from mail.db.statements import MANY, PARAMETERS, Dialect, Row, Step
 from mail.errors import DeskConflict
 
-__all__ = ["ADD_USE", "DeskStatements", "Matching", "post_steps", "shown_steps"]
-
 _VISIBLE: Final = """(r.thread_id = '' OR 1 = (
     SELECT 1 FROM desk_members AS m
     WHERE m.swarm_name = r.swarm_name AND m.thread_id = r.thread_id AND m.name = r.name))"""

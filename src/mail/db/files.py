@@ -7,8 +7,6 @@ the letters that carry it: see `FileRecords.carries`.
 from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
-__all__ = ["FileRecords", "FileRow"]
-
 
 class FileRow(NamedTuple):
     """A file.

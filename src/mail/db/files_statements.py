@@ -8,8 +8,6 @@ from mail.db.files import FileRow
 from mail.db.rows import file_size
 from mail.db.statements import PARAMETERS, Dialect, Row, Step
 
-__all__ = ["FileStatements"]
-
 _FILE: Final = ", ".join(FileRow._fields)
 
 _ADD: Final = f"""

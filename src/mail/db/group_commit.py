@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from mail.errors import StoreError
 
-__all__ = ["BATCH_LIMIT", "hand_back"]
-
 BATCH_LIMIT: Final = 64
 """At most so many units share a commit."""
 

@@ -13,8 +13,6 @@ from mail.db.sqlite.lock import users_of
 from mail.db.urls import open_store
 from mail.errors import StoreError
 
-__all__ = ["Remark", "live_server", "look_at_store"]
-
 _POSTGRES_SECONDS: Final = 8.0
 
 

@@ -23,8 +23,6 @@ from langgraph.store.base import (
 
 from mail.db.base import MemoryRecords, MemoryRow, Owner
 
-__all__ = ["MailStore"]
-
 _PAGE: Final = 100
 
 

@@ -13,8 +13,6 @@ from pydantic import BaseModel, Field, PrivateAttr
 
 from mail.errors import AgentError, ModelError
 
-__all__ = ["Ask", "Asked", "proposed_update"]
-
 _MOST_CALLS: Final = 4
 """How often a model is asked for one update: LangMem lets it mend a call that cannot be used."""
 

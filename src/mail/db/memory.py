@@ -45,8 +45,6 @@ from mail.db.texts import commit_size, text_size
 from mail.db.webhooks import MemoryWebhooks
 from mail.errors import KeyTaken, MailTaken, StoreConflict
 
-__all__ = ["MemoryStore"]
-
 _OPEN = (TaskState.RUNNING, TaskState.PAUSED)
 
 _MOST_TAKEN: Final = 100_000

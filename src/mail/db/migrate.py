@@ -8,15 +8,6 @@ from typing import Literal, NamedTuple
 
 from mail.errors import StoreError
 
-__all__ = [
-    "Migration",
-    "check_current",
-    "migrate",
-    "packaged_migrations",
-    "pending_migrations",
-    "schema_version",
-]
-
 _VERSIONS = """
 CREATE TABLE IF NOT EXISTS schema_version (
     version INTEGER PRIMARY KEY,

@@ -17,21 +17,6 @@ from mail.errors import StoreConflict
 if TYPE_CHECKING:
     from mail.db.base import EventRow, MemoryRow, Owner
 
-__all__ = [
-    "FEEDBACK_TEXTS",
-    "KEPT_FEEDBACK",
-    "KEPT_VERSIONS",
-    "PREFERENCE_KEY",
-    "WAITING_FEEDBACK",
-    "FeedbackRow",
-    "MemoryPreferences",
-    "PreferenceChange",
-    "PreferenceRecords",
-    "VersionRow",
-    "new_feedback",
-    "preference_namespace",
-]
-
 PREFERENCE_KEY: Final = "user_preferences"
 """The key of a named memory in its namespace."""
 

@@ -19,8 +19,6 @@ from mail.db.rows import OWNER_COLUMNS
 from mail.db.statements import Dialect, Row, Step
 from mail.errors import DeskConflict, StoreConflict
 
-__all__ = ["PreferenceStatements", "feedback_steps"]
-
 _VERSION: Final = ", ".join(VersionRow._fields)
 _FEEDBACK: Final = ", ".join(FeedbackRow._fields)
 _OWNED: Final = "swarm_name = $1 AND caller_role = $2 AND caller_id = $3"

@@ -18,40 +18,6 @@ from mail.db.files import FileRow
 from mail.db.preferences import FEEDBACK_TEXTS
 from mail.db.texts import Records, text_size
 
-__all__ = [
-    "CALL_COLUMNS",
-    "CALL_RECORDS",
-    "EVENT_RECORDS",
-    "INBOX_COLUMNS",
-    "JOURNAL_RECORDS",
-    "KEY_COLUMNS",
-    "MAIL_COLUMNS",
-    "MAIL_RECORDS",
-    "MEMORY_COLUMNS",
-    "ONE_RECORD",
-    "OUTBOX_COLUMNS",
-    "OUTBOX_RECORDS",
-    "OWNER_COLUMNS",
-    "TOKEN_COLUMNS",
-    "as_delivery",
-    "as_event",
-    "as_memory",
-    "as_namespaces",
-    "as_outbox",
-    "as_task",
-    "best_matches",
-    "distinct_words",
-    "file_size",
-    "join_lists",
-    "key_size",
-    "letter_size",
-    "list_text",
-    "namespace_range",
-    "namespace_text",
-    "thread_size",
-    "tool_format",
-]
-
 OWNER_COLUMNS: Final = "swarm_name, caller_role, caller_id"
 """The columns of a `mail.db.base.Owner`."""
 

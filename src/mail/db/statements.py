@@ -60,8 +60,6 @@ from mail.db.rows import (
 from mail.db.texts import Records
 from mail.errors import KeyTaken, StoreConflict
 
-__all__ = ["MANY", "PARAMETERS", "PUT_INBOX", "PUT_KEY", "Dialect", "Row", "Statements", "Step"]
-
 T = TypeVar("T")
 Row = Any
 """The columns of a row, as the driver returns them."""

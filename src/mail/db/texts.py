@@ -35,8 +35,6 @@ from mail.db.base import (
     TurnCommit,
 )
 
-__all__ = ["LARGE", "Parcel", "Records", "commit_size", "packed", "text_size"]
-
 LARGE: Final = 4096
 """Characters of a record that is searched for texts."""
 SHORTEST: Final = 2048

@@ -6,8 +6,6 @@ from typing import Final, Literal, NamedTuple, cast
 from mail.db.base import Store, SwarmClaim
 from mail.errors import ConfigError
 
-__all__ = ["STORE_SCHEMES", "Durability", "open_store"]
-
 Durability = Literal["full", "normal"]
 
 _LONGEST: Final = 60

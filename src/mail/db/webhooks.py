@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["MOST_WEBHOOKS", "MemoryWebhooks", "WebhookChange", "WebhookRecords", "WebhookRow"]
-
 MOST_WEBHOOKS: Final = 10_000
 """How many are kept for a swarm; the oldest of the owner who has most make room."""
 

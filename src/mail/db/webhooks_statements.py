@@ -7,8 +7,6 @@ from mail.db import webhooks
 from mail.db.statements import Dialect, Row, Step
 from mail.db.webhooks import WebhookChange, WebhookRow
 
-__all__ = ["WebhookStatements", "webhook_steps"]
-
 _COLUMNS: Final = ", ".join(WebhookRow._fields)
 _WIDTH: Final = len(WebhookRow._fields)
 _WAITING: Final = "swarm_name = $1 AND state = 'waiting'"

@@ -11,8 +11,6 @@ from mail.egress.rules import FetchError
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["LimitedBody", "read_body", "read_limited"]
-
 _GZIP: Final = zlib.MAX_WBITS | 16
 _GZIP_OR_ZLIB: Final = zlib.MAX_WBITS | 32
 _MEMBER: Final = b"\x1f\x8b"

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     import aiohttp
     from yarl import URL
 
-__all__ = ["GuardedPosts", "PostAnswer"]
-
 _CONNECT_SECONDS: Final = 5.0
 _IDLE_SECONDS: Final = 4.0  # servers often close after five
 _REMEMBERED_SECONDS: Final = 10

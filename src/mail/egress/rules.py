@@ -9,19 +9,6 @@ from typing import Final
 
 from mail.errors import ConfigError, MAILError
 
-__all__ = [
-    "Address",
-    "EgressPolicy",
-    "FetchError",
-    "NoAnswer",
-    "NotPublic",
-    "RefusedAddress",
-    "TooLarge",
-    "check_addresses",
-    "check_host",
-    "literal_address",
-]
-
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 

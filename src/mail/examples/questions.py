@@ -4,8 +4,6 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["WeatherQuestion", "asks_for_weather", "expressions_in", "weather_in"]
-
 _WEATHER = re.compile(
     r"\b(?:weather|forecasts?|outlook|temperatures?|rain(?:y|ing)?|snow(?:ing)?|sunn?y?|wind(?:y)?"
     r"|umbrella)\b",

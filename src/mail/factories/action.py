@@ -15,8 +15,6 @@ from mail.factories.base import (
     parameters_of,
 )
 
-__all__ = ["ActionAgentFunction", "LiteLLMActionAgentFunction", "action_agent_factory"]
-
 
 def _declared(agent: str, tool: Any, style: ToolFormat) -> dict[str, Any]:
     if isinstance(tool, dict):

@@ -6,15 +6,6 @@ from typing import Final
 
 from mail.errors import ConfigError
 
-__all__ = [
-    "check_flags",
-    "check_listed",
-    "check_model",
-    "check_texts",
-    "check_tool_choice",
-    "of_agent",
-]
-
 _CHOICES: Final = ("auto", "required", "none")
 _LONGEST_SHOWN: Final = 12
 

@@ -12,8 +12,6 @@ from mail.factories.base import (
     parameters_of,
 )
 
-__all__ = ["LiteLLMSupervisorFunction", "SupervisorFunction", "supervisor_factory"]
-
 
 class SupervisorFunction(MAILAgentFunction):
     """An agent with the supervisor tools added to its own; it may always complete tasks.

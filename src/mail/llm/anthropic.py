@@ -35,17 +35,6 @@ from mail.llm.request import (
 from mail.llm.thinking import THINKING, forced_by, may_think, thinking_arguments
 from mail.llm.tools import tools_for
 
-__all__ = [
-    "INTERLEAVED",
-    "TextBlocks",
-    "assistant_message",
-    "decode",
-    "encode",
-    "mcp_as_server_tool",
-    "server_tool",
-    "with_results",
-]
-
 INTERLEAVED: Final = {"anthropic-beta": "interleaved-thinking-2025-05-14"}
 """The header that lets a model think between its tool calls."""
 

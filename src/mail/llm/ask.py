@@ -39,16 +39,6 @@ from mail.llm.request import (
 )
 from mail.llm.responses import history_items, marked, parts_of
 
-__all__ = [
-    "REFUSED",
-    "Attributed",
-    "agent_output",
-    "ask",
-    "attributed",
-    "collect",
-    "history_entries",
-]
-
 _REDACTED = "[redacted thinking]"
 _CUT = frozenset(
     {

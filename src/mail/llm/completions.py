@@ -20,19 +20,6 @@ from mail.llm.request import CallPiece, Delta, FunctionCall, ModelReply, ModelRe
 from mail.llm.thinking import may_think, thinking_arguments
 from mail.llm.tools import choice_name, tools_for
 
-__all__ = [
-    "assistant_message",
-    "decode",
-    "encode",
-    "field_of",
-    "fields_of",
-    "mark_for_cache",
-    "read_chunk",
-    "tool_choice",
-    "tool_results",
-    "usage_of",
-]
-
 _CACHED: Final = {"type": "ephemeral"}
 
 

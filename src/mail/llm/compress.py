@@ -26,17 +26,6 @@ from mail.llm.provider_env import configured_address
 from mail.llm.request import ChatModel, ModelRequest
 from mail.llm.resolve import SCRIPTED_PREFIX
 
-__all__ = [
-    "SUMMARY_TITLE",
-    "Compressor",
-    "Gauge",
-    "context_length",
-    "count_tokens",
-    "fingerprint",
-    "split_at",
-    "transcript",
-]
-
 _OPAQUE: Final = frozenset({"data", "encrypted_content", "encrypted_index", "result", "signature"})
 _OPAQUE_FROM: Final = 200
 _OPAQUE_BYTES_PER_TOKEN: Final = 4

@@ -18,8 +18,6 @@ from typing import Any, Final
 from mail.errors import ModelError
 from mail.redaction import redact_foreign
 
-__all__ = ["Named", "RefusedCall", "ReportedError", "model_error"]
-
 _SHOWN: Final = 500
 _NAME: Final = 200
 _SAID: Final = 4000

@@ -25,16 +25,6 @@ from mail.llm.profiles import SHORTEST_ID, Profile
 from mail.llm.request import CallPiece, Delta
 from mail.llm.settings import EFFORTS
 
-__all__ = [
-    "REMEMBERED",
-    "Adaptations",
-    "Changed",
-    "Place",
-    "Tries",
-    "in_its_way",
-    "process_adaptations",
-]
-
 _log = logging.getLogger(__name__)
 
 _REFUSALS: Final = frozenset({400, 404, 422, 501})

@@ -23,23 +23,6 @@ from mail.llm.ollama import chat_name
 from mail.llm.profiles import PROXY_PREFIX, UNKNOWN, Profile
 from mail.llm.request import FunctionCall, ModelRequest, Wire
 
-__all__ = [
-    "NO_RESULT",
-    "SEALED_BY",
-    "Replied",
-    "Said",
-    "arguments_so_far",
-    "conversation",
-    "is_reply_item",
-    "parse_arguments_text",
-    "plain_copy",
-    "reader_of",
-    "text_of",
-    "unique_id",
-    "written_arguments",
-    "written_name",
-]
-
 SEALED_BY: Final = "mail_sealed_by"
 """Where the history keeps who can read an entry's reasoning (`reader_of`); it is never sent."""
 NO_RESULT = "ERROR: no result of this call was recorded"

@@ -56,15 +56,6 @@ from mail.llm.silence import (
 from mail.llm.wires import decoder_of, encoded, pieces_of
 from mail.redaction import redact_foreign
 
-__all__ = [
-    "LiteLLMModel",
-    "close_clients",
-    "let_through",
-    "load_library",
-    "load_parts",
-    "speak_refusals",
-]
-
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")

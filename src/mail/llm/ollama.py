@@ -14,19 +14,6 @@ from typing import Any, Final
 
 from mail.llm.profiles import Profile, overrides_for
 
-__all__ = [
-    "NUM_CTX",
-    "OLLAMA",
-    "chat_name",
-    "context_set",
-    "fitted",
-    "is_ollama",
-    "keep_from_asking",
-    "known_context",
-    "look_up",
-    "names_of",
-]
-
 NUM_CTX: Final = 32_768
 """The context in tokens that is asked for if nobody says how large it shall be: the server's own
 default is 4,096 on most machines, and it cuts what is longer without a word."""

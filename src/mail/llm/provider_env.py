@@ -10,20 +10,6 @@ from urllib.parse import SplitResult, urlsplit
 from mail.errors import ModelError
 from mail.llm.request import ToolFormat
 
-__all__ = [
-    "ModelUse",
-    "asks_openai",
-    "check_surroundings",
-    "configured_address",
-    "is_ready_at_once",
-    "missing_variables",
-    "model_problem",
-    "model_warnings",
-    "name_problem",
-    "provider_of",
-    "proxy_configured",
-]
-
 _PROXY: Final = "litellm_proxy"
 _PROXY_ADDRESS: Final = "LITELLM_PROXY_API_BASE"
 _PROXY_KEY: Final = "LITELLM_PROXY_API_KEY"

@@ -23,8 +23,6 @@ from mail.redaction import HIDDEN, is_secret_name, redact_foreign
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["RecordedCall", "RecordedCalls", "asking", "recorded_calls"]
-
 MOST_CALLS: Final = 32
 MOST_REQUEST_BYTES: Final = 256 * 1024
 MOST_ANSWER_BYTES: Final = 64 * 1024

@@ -16,8 +16,6 @@ from mail.llm.profiles import PROXY_PREFIX
 from mail.llm.provider_env import configured_address
 from mail.llm.request import Wire
 
-__all__ = ["Guard", "check_remote_llm", "who_is_asked"]
-
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]*(?:/[A-Za-z0-9][A-Za-z0-9._:@+-]*)*")
 _NUMBER: Final = r"(?:0x[0-9a-f]+|\d+)"
 _HOST: Final = re.compile(

@@ -8,22 +8,6 @@ from mail.core.agents import ToolChoice
 from mail.core.usage import Usage
 from mail.llm.settings import LLMSettings
 
-__all__ = [
-    "BuiltinCall",
-    "BuiltinResult",
-    "CallPiece",
-    "ChatModel",
-    "Delta",
-    "FunctionCall",
-    "ModelReply",
-    "ModelRequest",
-    "Part",
-    "Speech",
-    "Thought",
-    "ToolFormat",
-    "Wire",
-]
-
 ToolFormat = Literal["completions", "responses"]
 """The tool format that an agent asks for."""
 

@@ -10,15 +10,6 @@ from mail.core.suggest import attribute_hint
 from mail.errors import ConfigError
 from mail.llm.request import ChatModel
 
-__all__ = [
-    "EXAMPLE_MODEL",
-    "SCRIPTED_PREFIX",
-    "is_example_script",
-    "is_scripted",
-    "model_for",
-    "played_params",
-]
-
 SCRIPTED_PREFIX: Final = "scripted/"
 EXAMPLE_MODEL: Final = "MAIL_LLM"
 """The variable with the model that plays the shipped examples in place of their scripts."""

@@ -32,8 +32,6 @@ from mail.llm.request import (
 from mail.llm.thinking import forced_by
 from mail.llm.tools import choice_name, tools_for
 
-__all__ = ["BUILTIN_ITEMS", "decode", "encode", "history_items", "marked", "parts_of"]
-
 Fields = Mapping[str, Any]
 
 BUILTIN_ITEMS: Final = frozenset(

@@ -13,8 +13,6 @@ from mail.core.call_context import current_call
 from mail.errors import ModelError
 from mail.llm.request import Delta
 
-__all__ = ["RetryPolicy", "Sleep", "retrying"]
-
 _log = logging.getLogger(__name__)
 
 Sleep = Callable[[float], Awaitable[None]]

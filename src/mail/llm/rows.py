@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-__all__ = ["ROWS", "Row"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:

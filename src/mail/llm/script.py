@@ -27,26 +27,6 @@ from mail.core.suggest import hinted
 from mail.errors import ConfigError, ModelError
 from mail.llm.script_view import ScriptView
 
-__all__ = [
-    "Call",
-    "Fail",
-    "Maker",
-    "Rule",
-    "Say",
-    "Script",
-    "Step",
-    "Think",
-    "Unfinished",
-    "call",
-    "call_text",
-    "fail",
-    "otherwise",
-    "run_script",
-    "say",
-    "think",
-    "when",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Say:

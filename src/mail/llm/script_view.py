@@ -14,8 +14,6 @@ from mail.core.render import PRIMER, result_as_returned, subject_as_sent
 if TYPE_CHECKING:
     from mail.core.agents import ToolChoice
 
-__all__ = ["Mail", "ScriptView", "ToolResult"]
-
 _STATUS = re.compile(r"\ASUCCESS(?:: |\Z)")
 
 

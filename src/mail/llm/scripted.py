@@ -17,8 +17,6 @@ from mail.llm.retry import Sleep
 from mail.llm.script import Call, Fail, Rule, Say, Script, Think, Unfinished, run_script
 from mail.llm.script_view import ScriptView
 
-__all__ = ["ScriptedModel", "call_id", "check_script", "check_steps", "words"]
-
 _CALL_IDS = uuid.UUID("b1d0f6a4-7f0e-5f5a-8f43-2f1f5f7b9d21")
 
 

@@ -7,8 +7,6 @@ from typing import Final
 
 from mail.errors import ConfigError
 
-__all__ = ["EFFORTS", "EFFORT_BUDGETS", "LLMSettings"]
-
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 """What ``reasoning_effort`` may be, the least first."""
 

@@ -22,18 +22,6 @@ from mail.llm.settings import LLMSettings
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = [
-    "AT_ONCE",
-    "LONGEST",
-    "Patience",
-    "Silence",
-    "aside",
-    "give_threads_to",
-    "listen_to",
-    "patience_of",
-    "too_late",
-]
-
 T = TypeVar("T")
 Alive = Callable[[], None]
 

@@ -10,8 +10,6 @@ from mail.llm.request import Wire
 from mail.llm.settings import LLMSettings
 from mail.llm.tools import choice_name
 
-__all__ = ["THINKING", "began_with_thinking", "forced_by", "may_think", "thinking_arguments"]
-
 _ASKED: Final = ("adaptive", "thinking_budget")
 
 THINKING: Final = frozenset({"thinking", "redacted_thinking"})

@@ -10,8 +10,6 @@ from mail.core.agents import ToolChoice
 from mail.core.tools.schema import flat_tool, get_tool_spec_name, nested_tool
 from mail.llm.request import Wire
 
-__all__ = ["ToolSet", "choice_name", "tools_for"]
-
 
 class ToolSet(Sequence[Mapping[str, Any]]):
     """Tool declarations in either style, each name once: the first declaration of a name stays.

@@ -9,8 +9,6 @@ from mail.llm.completions import field_of
 from mail.llm.profiles import Profile, merged
 from mail.llm.request import Delta, ModelRequest, Wire
 
-__all__ = ["decoder_of", "encoded", "pieces_of"]
-
 _BAD_REQUEST: Final = 400
 _BETA: Final = "anthropic-beta"
 _BINDING: Final = "thinking-binding-controls-2026-08-01"

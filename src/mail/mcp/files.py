@@ -16,8 +16,6 @@ from typing import IO, Final, NamedTuple
 
 from mail.errors import ConfigError, ToolError
 
-__all__ = ["LocalFile", "LocalFiles"]
-
 _PIECE: Final = 256 * 1024
 _FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)

@@ -21,8 +21,6 @@ from mail.mcp.tools import Api, McpTool, Progress, Refused, tools_of
 from mail.mcp.watching import INBOX, MOST_WATCHED, Watcher, resource_of, task_uri, thread_uri
 from mail.version import get_version
 
-__all__ = ["Caller", "Connected", "Context", "make_server"]
-
 Context = ServerRequestContext[Any, Any]
 
 

@@ -24,21 +24,6 @@ from mail.core.suggest import hinted
 from mail.errors import ToolError
 from mail.mcp.files import LocalFiles
 
-__all__ = [
-    "FILE_URI",
-    "PROFILES",
-    "Api",
-    "McpTool",
-    "Progress",
-    "Refused",
-    "id_in_path",
-    "profile_of",
-    "small_file",
-    "text_of",
-    "timeline",
-    "tools_of",
-]
-
 Progress = Callable[[int, str], Awaitable[None]]
 """Tells a waiting client how many events there are by now, and what the newest says."""
 

@@ -14,17 +14,6 @@ from urllib.parse import quote, unquote
 from mail.errors import ToolError
 from mail.mcp.tools import FILE_URI, Api, Refused, id_in_path, small_file, text_of, timeline
 
-__all__ = [
-    "INBOX",
-    "MOST_WATCHED",
-    "Resource",
-    "Tell",
-    "Watcher",
-    "resource_of",
-    "task_uri",
-    "thread_uri",
-]
-
 Tell = Callable[[str], Awaitable[None]]
 """Says that the resource with a URI has changed."""
 

@@ -18,32 +18,6 @@ from mail.redaction import redacted
 from mail.swarms_json.names import check_swarm_name
 from mail.version import get_protocol_version
 
-__all__ = [
-    "MOST_KEYS",
-    "TOKEN_PREFIX",
-    "SwarmFacts",
-    "check_base_url",
-    "check_metadata",
-    "check_name",
-    "check_public_key",
-    "check_token",
-    "cleaned",
-    "endpoint_from_json",
-    "endpoint_to_json",
-    "facts_of",
-    "is_reference",
-    "is_token_reference",
-    "make_endpoint",
-    "missing_token",
-    "proposal_from_json",
-    "public_key",
-    "raw_key",
-    "refuse",
-    "shown_keys",
-    "token_reference",
-    "token_variable",
-]
-
 TOKEN_PREFIX: Final = "SWARM_AUTH_TOKEN"  # noqa: S105 - the beginning of names of variables
 
 MOST_KEYS: Final = 8

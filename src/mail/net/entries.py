@@ -19,8 +19,6 @@ from mail.net.endpoints import (
 from mail.net.registry_file import BrokenRegistry, RegistryContent, RegistryFile
 from mail.net.types import ProposedSwarm, SwarmEndpoint
 
-__all__ = ["Change", "Endpoints", "RegistryStorage", "SwarmEntries"]
-
 _TRIES: Final = 10
 
 _log = logging.getLogger("mail.registry")

@@ -13,8 +13,6 @@ from mail.net.types import SwarmEndpoint
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["HealthChecks"]
-
 _AT_ONCE: Final = 16
 _LONGEST_PAUSE: Final = 600.0
 

@@ -41,8 +41,6 @@ from mail.net.router import Direction, InterswarmRouter, direction_to
 from mail.redaction import redact
 from mail.services.peer_mail import is_forgotten
 
-__all__ = ["OutboxSender", "PeerGateway", "SendingSettings", "Settle"]
-
 Settle = Callable[[Owner, OutboxRow, DeliveryOutcome], Awaitable[None]]
 """Commits what came of an attempt: events, notices, contributors, and the new state of the row.
 

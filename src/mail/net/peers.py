@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from mail.net.signatures import SigningKeys
 
-__all__ = ["PeerAccess", "bearer", "check_accepted", "retry_seconds"]
-
 SECONDS: Final = 10.0
 _CONNECT_SECONDS: Final = 5.0
 _REMEMBERED_SECONDS: Final = 10.0

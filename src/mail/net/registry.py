@@ -37,8 +37,6 @@ from mail.version import get_protocol_version
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["Discovery", "SwarmRegistry"]
-
 _INTERVAL: Final = 30
 _AT_ONCE: Final = 8
 _SHOWN: Final = 64

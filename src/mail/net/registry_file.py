@@ -19,8 +19,6 @@ from mail.errors import StoreError
 from mail.net.endpoints import endpoint_from_json, endpoint_to_json, proposal_from_json
 from mail.net.types import ProposedSwarm, SwarmEndpoint
 
-__all__ = ["BrokenRegistry", "RegistryContent", "RegistryFile"]
-
 _LOCK_SECONDS: Final = 5.0
 _LOCK_STEP: Final = 0.02
 _LARGEST: Final = 16 * 1024 * 1024

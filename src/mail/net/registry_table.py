@@ -15,8 +15,6 @@ from mail.db.base import RegistryRecords, RegistryRow, Store
 from mail.errors import StoreConflict, StoreError
 from mail.net.registry_file import BrokenRegistry, RegistryContent, RegistryFile
 
-__all__ = ["RegistryTable", "shared_registry"]
-
 _EVERY_SECONDS: Final = 1.0
 
 _log = logging.getLogger("mail.registry")

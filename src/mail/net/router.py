@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from mail.egress.posts import GuardedPosts
 
-__all__ = ["Direction", "InterswarmRouter", "StreamHandler", "direction_to"]
-
 Direction = Literal["forward", "back"]
 """Which of a peer's two routes takes mail: ``back`` where it takes part in the task already."""
 

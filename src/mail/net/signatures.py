@@ -25,15 +25,6 @@ from mail.net.types import PublicKey
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-__all__ = [
-    "KEYS_PATH",
-    "SignatureRules",
-    "SignedRequest",
-    "SigningKeys",
-    "check_digest",
-    "check_signature",
-]
-
 KEYS_PATH: Final = "/.well-known/mail.json"
 """Where a server shows its public keys."""
 

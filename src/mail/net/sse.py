@@ -23,21 +23,6 @@ from mail.errors import RoutingError
 if TYPE_CHECKING:
     from sse_starlette import EventSourceResponse, ServerSentEvent
 
-__all__ = [
-    "MAX_EVENT_BYTES",
-    "PASS",
-    "RETRY_MS",
-    "SEND_SECONDS",
-    "SSEEvent",
-    "SSEParser",
-    "Turn",
-    "answered_events",
-    "event_source",
-    "event_stream",
-    "frame_pieces",
-]
-
-
 MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
 _BOM: Final = b"\xef\xbb\xbf"
 

@@ -19,8 +19,6 @@ from mail.net.sse import SSEEvent, SSEParser, answered_events
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["UserStream", "data_of"]
-
 _IDLE_SECONDS: Final = 60.0
 """Without data for so long, a connection counts as broken; servers ping every 15 seconds."""
 

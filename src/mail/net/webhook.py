@@ -28,8 +28,6 @@ from mail.version import get_version
 if TYPE_CHECKING:
     from mail.egress.posts import GuardedPosts
 
-__all__ = ["SIGNATURE_HEADER", "WebhookSender", "WebhookSettings", "signature"]
-
 SIGNATURE_HEADER: Final = "X-MAIL-Signature"
 
 _AT_ONCE: Final = 8

@@ -32,18 +32,6 @@ from mail.responses_api.records import Kept, Record, Records, is_key
 from mail.responses_api.request import ResponseRequest
 from mail.services.event_log import EventPages, Room
 
-__all__ = [
-    "MAX_LOOKED_UP",
-    "BridgedEnd",
-    "BridgedRun",
-    "BridgedSwarm",
-    "Exchange",
-    "ResponsesBridge",
-    "RunPlan",
-    "TaskSource",
-    "plan_run",
-]
-
 MAX_LOOKED_UP: Final = 32
 """How many of the last calls with results are looked up, to find the task that made them."""
 _ADDED: Final = "\n\nThe user adds:\n"

@@ -13,8 +13,6 @@ from mail.services.event_log import EventPages
 if TYPE_CHECKING:
     from openai.types.responses import Response, ResponseStreamEvent
 
-__all__ = ["Responses", "SwarmOAIClient"]
-
 
 class _LibrarySwarm(BridgedSwarm, Protocol):
     async def shutdown(self, grace: float | None = None) -> None:

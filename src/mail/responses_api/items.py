@@ -7,19 +7,6 @@ from typing import Any, Final
 
 from mail.errors import ProtocolError
 
-__all__ = [
-    "Answer",
-    "Call",
-    "Conversation",
-    "Entry",
-    "NoSuchModel",
-    "NoSuchResponse",
-    "ResponsesError",
-    "Said",
-    "Tail",
-    "read_input",
-]
-
 
 class ResponsesError(ProtocolError):
     """A request that cannot be carried out as it is; nothing was started.

@@ -12,19 +12,6 @@ from mail.core.tasks import MAILTask, TaskState
 from mail.core.tools.catalogue import TEXT_TOOL
 from mail.core.usage import Usage
 
-__all__ = [
-    "ResponseEnding",
-    "WorkShown",
-    "closing_events",
-    "ended_response",
-    "error_event",
-    "function_call_id",
-    "moment",
-    "new_response",
-    "opening_events",
-    "own_ending",
-]
-
 _STATUS: Final = {
     TaskState.COMPLETED: "completed",
     TaskState.PAUSED: "completed",

@@ -15,8 +15,6 @@ from mail.core.pieces import json_line
 from mail.core.usage import Usage
 from mail.db.base import MemoryRow, Owner, Store
 
-__all__ = ["NEWEST_TASKS", "Kept", "Record", "Records", "is_key"]
-
 _RESPONSES: Final = ("mail:responses",)
 _NEWEST: Final = ("mail:newest-responses",)
 _CALLS: Final = ("mail:response-calls",)

@@ -20,16 +20,6 @@ from mail.core.schema import problem_text
 from mail.core.tools.offer import Offer
 from mail.responses_api.items import Conversation, ResponsesError, read_input
 
-__all__ = [
-    "MAX_METADATA",
-    "MAX_TOOLS",
-    "Choice",
-    "ResponseRequest",
-    "RunLimits",
-    "read_choice",
-    "read_text_config",
-]
-
 MAX_TOOLS: Final = 128
 """As many as OpenAI takes."""
 _VERBOSITY: Final = ("low", "medium", "high")

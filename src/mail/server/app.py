@@ -74,8 +74,6 @@ from mail.stdlib.settings import check_settings, stray_files
 if TYPE_CHECKING:
     from mail.api import MAILSwarmTemplate
 
-__all__ = ["STOP_SIGNALS", "call_on_stop", "create_app"]
-
 DESCRIBED: Final = (
     messages.router,
     tasks.router,

@@ -25,20 +25,6 @@ from mail.core.suggest import did_you_mean
 from mail.errors import ProtocolError
 from mail.redaction import beginning
 
-__all__ = [
-    "LARGE",
-    "MAX_DEPTH",
-    "MAX_DIGITS",
-    "RequestBody",
-    "check_names",
-    "check_query",
-    "one_of",
-    "parse_json",
-    "parse_object",
-    "refusal",
-    "whole",
-]
-
 LARGE: Final = 16 * 1024
 """Bytes of a body that is not parsed on the event loop."""
 MAX_DEPTH: Final = 64

@@ -27,8 +27,6 @@ from mail.server.middleware import (
     Client,
 )
 
-__all__ = ["MAX_TARGET_BYTES", "GuardedConnection", "allow_open_files", "guarded"]
-
 MAX_TARGET_BYTES: Final = 8 * 1024
 """The longest path with its query."""
 

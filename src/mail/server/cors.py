@@ -14,8 +14,6 @@ from starlette.types import Message, Receive, Scope, Send
 
 from mail.server.errors import error_response
 
-__all__ = ["Cors"]
-
 _METHODS: Final = ("GET", "POST", "DELETE")
 _REQUEST_HEADERS: Final = ("Authorization", "Idempotency-Key", "Last-Event-ID", "X-Request-ID")
 _ANSWER_HEADERS: Final = ("Idempotency-Replayed", "Retry-After", "X-Request-ID")

@@ -27,40 +27,6 @@ from mail.server.letters import sender_token
 from mail.server.middleware import BEGINS, CALLER, WAITS
 from mail.server.state import PARTICIPANT_ROLE, ServerState, state_of
 
-__all__ = [
-    "ADMIN",
-    "AUTHENTICATED",
-    "DESK_READERS",
-    "GIVEN",
-    "PARTICIPANTS",
-    "PEERS",
-    "PEOPLE",
-    "PUBLIC",
-    "Administrator",
-    "After",
-    "Anyone",
-    "Audience",
-    "BearerToken",
-    "DeskReader",
-    "EventsAfter",
-    "IdempotencyKey",
-    "LastEventId",
-    "Mailboxes",
-    "MessageNumber",
-    "OwnerName",
-    "Participant",
-    "Peer",
-    "Person",
-    "Prefer",
-    "Roles",
-    "State",
-    "TaskOwner",
-    "audience_of",
-    "owner_named",
-    "page_of",
-    "peer_name",
-]
-
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 _FOR_DESK: Final = (
     "the mail desk takes a token of a participant that swarms.json declares (mail token create "

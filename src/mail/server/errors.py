@@ -64,26 +64,6 @@ from mail.errors import (
 )
 from mail.server.bodies import refusal
 
-__all__ = [
-    "RETRY_AFTER",
-    "STATUS_OF",
-    "BadEncoding",
-    "BodyTooLarge",
-    "BodyTooSlow",
-    "HeadersTooLarge",
-    "KeyOfDeletedTask",
-    "KeyReused",
-    "QuotaExceeded",
-    "ServerBusy",
-    "StorageFull",
-    "as_it_is",
-    "as_refusal",
-    "error_response",
-    "install_error_handlers",
-    "mail_error_response",
-    "status_of",
-]
-
 RETRY_AFTER: Final = "5"
 """Seconds after which a client may try again."""
 

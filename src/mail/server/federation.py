@@ -66,8 +66,6 @@ if TYPE_CHECKING:
 
     from mail.api import MAILSwarm
 
-__all__ = ["Federation", "GatewaySwitch", "peer_of", "swarms_of"]
-
 _HOST: Final = re.compile(r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d+)?", re.ASCII)
 _LOOK_PAUSE: Final = 1.0
 """So many seconds after a hint has had a task looked up, its peer may have another."""

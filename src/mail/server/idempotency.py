@@ -24,14 +24,6 @@ from mail.server.errors import KeyOfDeletedTask, KeyReused
 from mail.server.intake import KEY_HEADER, made_of_body
 from mail.server.keylocks import KeyLocks
 
-__all__ = [
-    "REPLAYED",
-    "Keyed",
-    "OwnersLocks",
-    "fingerprint",
-    "replayed",
-]
-
 REPLAYED: Final = "Idempotency-Replayed"
 """The header of an answer to a repeat."""
 _SORTED: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))

@@ -20,8 +20,6 @@ from mail.server.storage import StorageShares
 if TYPE_CHECKING:
     from mail.server.state import ServerState
 
-__all__ = ["answered_once"]
-
 Endpoint = Callable[..., Awaitable[Response]]
 
 DONE_BEFORE: Final = "mail.done_before"

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from mail.services.event_log import EventLog, Room
     from mail.services.tasks import LiveEvents
 
-__all__ = ["InstancePool", "Served", "SwarmFactory", "recover_owners"]
-
 _log = logging.getLogger("mail.server")
 
 SwarmFactory = Callable[[Caller, str], Awaitable["MAILSwarm"]]

@@ -32,20 +32,6 @@ from mail.services.event_log import Room
 if TYPE_CHECKING:
     from mail.auth.callers import Caller
 
-__all__ = [
-    "BODY_CHECK",
-    "KEY_HEADER",
-    "Intake",
-    "JSONRequest",
-    "body_of",
-    "made_of_body",
-    "read_body",
-    "read_object",
-    "size_of_body",
-    "wait_turn",
-    "with_body",
-]
-
 KEY_HEADER: Final = "Idempotency-Key"
 _KEY: Final = KEY_HEADER.lower().encode()
 BODY_CHECK: Final = "mail.body_check"

@@ -6,8 +6,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-__all__ = ["KeyLocks"]
-
 K = TypeVar("K", bound=Hashable)
 
 

@@ -31,8 +31,6 @@ from mail.server.storage import StorageShares
 if TYPE_CHECKING:
     from mail.api import MAILSwarm, MAILSwarmTemplate
 
-__all__ = ["Reminder", "SwarmAgents", "sender_token"]
-
 sender_token: ContextVar[str] = ContextVar("sender_token", default="")
 """The token of the participant whose request is being answered."""
 

@@ -43,26 +43,6 @@ from mail.server.errors import (
 )
 from mail.server.quotas import Rate
 
-__all__ = [
-    "ALWAYS_ANSWERED",
-    "BEGINS",
-    "BODY_SILENCE_SECONDS",
-    "CALLER",
-    "CLIENT",
-    "CROWDED",
-    "CUT",
-    "HEAD_ONLY",
-    "HELD",
-    "MAX_HEADERS",
-    "MAX_HEADER_BYTES",
-    "MAX_PARAMETERS",
-    "REQUEST_ID",
-    "WAITS",
-    "WORKS",
-    "Client",
-    "EdgeMiddleware",
-]
-
 MAX_HEADER_BYTES: Final = 16 * 1024
 MAX_HEADERS: Final = 100
 MAX_PARAMETERS: Final = 100

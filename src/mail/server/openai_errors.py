@@ -19,8 +19,6 @@ from mail.server.errors import KeyReused, as_refusal, mail_error_response
 from mail.server.openapi import errors
 from mail.server.routing import Handler, MAILRoute
 
-__all__ = ["PREFIX", "OpenAIRoute", "openai_error_response", "openai_errors", "shaped_for_path"]
-
 _STATUS: Final[Mapping[type[MAILError], int]] = {
     NoSuchModel: 404,
     NoSuchResponse: 404,

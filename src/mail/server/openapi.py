@@ -18,8 +18,6 @@ from mail.server.idempotency import REPLAYED
 from mail.server.middleware import REQUEST_ID
 from mail.version import get_protocol_version, get_version
 
-__all__ = ["EVENT_STREAM", "RETRY_LATER", "OpenAPIDocument", "answer_headers", "errors"]
-
 TAGS: Final[Mapping[str, str]] = {
     "messages": "Post messages to the swarm.",
     "tasks": "Read, follow and cancel your tasks. Another caller's task is a 404.",

@@ -12,8 +12,6 @@ from mail.errors import StoreError
 from mail.net.sse import PASS, Turn
 from mail.server.middleware import CUT, WAITS
 
-__all__ = ["json_answer", "piecewise"]
-
 _JSON = "application/json"
 
 _log = logging.getLogger("mail.server")

@@ -19,8 +19,6 @@ from mail.config.server import LimitsConfig
 from mail.server.errors import RETRY_AFTER, QuotaExceeded, ServerBusy
 from mail.services.event_log import Room
 
-__all__ = ["MAX_BUCKETS", "PATIENCE_SECONDS", "Quotas", "Rate"]
-
 PATIENCE_SECONDS: Final = 1.0
 """How long a request that comes too fast may wait for its turn."""
 MAX_BUCKETS: Final = 10_000

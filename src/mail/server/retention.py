@@ -24,8 +24,6 @@ from mail.db.desk import LetterPlace
 from mail.errors import MAILError, StoreConflict
 from mail.services.files import DeskFiles
 
-__all__ = ["FIRST_STEP", "HOURLY_STEP", "Retention"]
-
 FIRST_STEP: Final = timedelta(hours=1)
 """By how much the time of a sweep changes at most when a server starts."""
 HOURLY_STEP: Final = timedelta(hours=2)

@@ -23,8 +23,6 @@ from mail.server.intake import read_body, with_body
 from mail.server.middleware import ALWAYS_ANSWERED
 from mail.server.openapi import answer_headers, errors
 
-__all__ = ["Handler", "MAILRoute", "MAILRouter"]
-
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 _PARAMETER: Final = re.compile(r"\{[^}]*\}")

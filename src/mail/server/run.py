@@ -50,16 +50,6 @@ if TYPE_CHECKING:
 
     from mail.api import MAILSwarmTemplate
 
-__all__ = [
-    "DrainingServer",
-    "SpareMemory",
-    "bind",
-    "load_models",
-    "run_server",
-    "share_interpreter",
-    "spare_collector",
-]
-
 _CONNECTION_SECONDS: Final = 3
 _EXTRA_SECONDS: Final = 5.0
 _CONFIG_VARIABLE: Final = "MAIL_SERVER_CONFIG"

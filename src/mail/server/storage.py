@@ -18,8 +18,6 @@ from mail.config.server import LimitsConfig
 from mail.db.base import Owner, Store, StoredUse, SweepRecords
 from mail.server.errors import RETRY_AFTER, QuotaExceeded, StorageFull
 
-__all__ = ["Admission", "LetterShares", "StorageShares"]
-
 _FRESH_SECONDS: Final = 10.0
 _LEAST_SECONDS: Final = 1.0
 _LITTLE: Final = 4 * 1024 * 1024

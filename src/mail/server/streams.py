@@ -16,15 +16,6 @@ from mail.net.sse import RETRY_MS, SSEEvent, Turn, frame_pieces
 from mail.server.middleware import CLIENT, WAITS, Client
 from mail.services.event_log import Room
 
-__all__ = [
-    "CLIENT_GONE",
-    "RECHECK_SECONDS",
-    "once_there_is_room",
-    "relayed",
-    "streamed",
-    "while_connected",
-]
-
 _log = logging.getLogger(__name__)
 
 RECHECK_SECONDS: Final = 60.0

@@ -39,8 +39,6 @@ T = TypeVar("T")
 Ring = Callable[[Collection[str]], None]
 BlobsOf = Callable[[str], Blobs]
 
-__all__ = ["Shared", "load_swarm", "open_swarm", "read_swarm"]
-
 
 @dataclass(frozen=True)
 class Shared:

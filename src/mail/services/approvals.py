@@ -33,16 +33,6 @@ from mail.errors import (
 from mail.services.event_log import EventPages, Room
 from mail.services.tasks import PING_INTERVAL
 
-__all__ = [
-    "ALL_STATUSES",
-    "ApprovalDesk",
-    "ApprovalPage",
-    "Decide",
-    "approval_record",
-    "change_event",
-    "end_in_time",
-]
-
 ALL_STATUSES: Final = (
     "open",
     "accepted",

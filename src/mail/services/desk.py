@@ -51,31 +51,6 @@ from mail.errors import (
     UnknownThread,
 )
 
-__all__ = [
-    "DEFAULT_PAGE",
-    "MAX_MEMBERS",
-    "MAX_NOTE",
-    "MAX_PAGE",
-    "MAX_QUERY",
-    "MAX_SUBJECT",
-    "MAX_TITLE",
-    "MAX_WAIT_SECONDS",
-    "AgentDoor",
-    "Bell",
-    "BellSwitch",
-    "Draft",
-    "FetchedLetter",
-    "FoundLetter",
-    "LetterPage",
-    "MailDesk",
-    "OpenedThread",
-    "SearchPage",
-    "SentLetter",
-    "ThreadView",
-    "check_claim",
-    "thread_place",
-]
-
 MAX_MEMBERS: Final = 256
 """Members of a thread, and recipients of a broadcast."""
 MAX_TITLE: Final = 200

@@ -16,8 +16,6 @@ from weakref import WeakSet
 from mail.core.events import TaskEvent
 from mail.db.base import EventRecords, EventRow, Owner
 
-__all__ = ["PAGE_EVENTS", "EventLog", "EventPages", "Room", "Subscription"]
-
 T = TypeVar("T")
 
 PAGE_EVENTS: Final = 256

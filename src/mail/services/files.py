@@ -20,8 +20,6 @@ from mail.db.rows import file_size
 from mail.errors import DeskConflict, Forbidden, ProtocolError, RequestReused, UnknownFile
 from mail.services.desk import Draft, MailDesk, SentLetter
 
-__all__ = ["FILE_URI", "DeskFiles", "NewFile", "Transfer", "safe_name", "text_page", "told_of"]
-
 FILE_URI: Final = "mail://files/"
 MAX_NAME_BYTES: Final = 255
 NO_TYPE: Final = "application/octet-stream"

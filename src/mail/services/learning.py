@@ -28,15 +28,6 @@ from mail.services.preferences import (
     successors,
 )
 
-__all__ = [
-    "UPDATE_INSTRUCTIONS",
-    "Announce",
-    "Learner",
-    "Propose",
-    "feedback_messages",
-    "update_problem",
-]
-
 _log = logging.getLogger("mail.memory")
 
 UPDATE_INSTRUCTIONS: Final = """\

@@ -35,19 +35,6 @@ from mail.errors import (
     UnknownTask,
 )
 
-__all__ = [
-    "MAX_RECIPIENTS",
-    "MAX_SUBJECT",
-    "Place",
-    "check_hints",
-    "check_peer_mail",
-    "discard_mail",
-    "find_place",
-    "is_forgotten",
-    "opened",
-    "retry_mail",
-]
-
 MAX_SUBJECT: Final = 4096
 MAX_RECIPIENTS: Final = 256
 _MAX_ADDRESS: Final = 2 * MAX_ID + 1

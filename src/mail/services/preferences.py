@@ -24,24 +24,6 @@ from mail.db.preferences import (
 )
 from mail.errors import ConfigError, MemoryConflict, ProtocolError, StoreConflict, UnknownMemory
 
-__all__ = [
-    "MAX_MEMORIES",
-    "MAX_MEMORY_BYTES",
-    "Memories",
-    "Memory",
-    "MemoryView",
-    "check_memory_name",
-    "check_memory_text",
-    "checked_memories",
-    "filled_prompt",
-    "memories_in",
-    "memories_problem",
-    "memory_problem",
-    "memory_text",
-    "memory_value",
-    "stored_text",
-]
-
 MAX_MEMORY_BYTES: Final = 16 * 1024
 """What a memory may take."""
 

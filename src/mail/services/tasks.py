@@ -34,14 +34,6 @@ from mail.db.base import (
 from mail.errors import ProtocolError, UnknownTask
 from mail.services.event_log import EventLog, EventPages, Room, Subscription
 
-__all__ = [
-    "PING_INTERVAL",
-    "LiveEvents",
-    "TaskReader",
-    "aside_record",
-    "task_view",
-]
-
 PING_INTERVAL: Final = 15.0
 """Seconds of silence on a stream after which a ``ping`` goes out."""
 

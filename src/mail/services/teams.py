@@ -16,8 +16,6 @@ from mail.db.desk import LetterFilter, LetterRow, PageRow, ReceiptRow
 from mail.errors import ShuttingDown, WaitCycle
 from mail.services.desk import Draft, MailDesk, SentLetter
 
-__all__ = ["TeamDesk", "TeamLetter"]
-
 _PAGE: Final = 100
 _PAGE_BYTES: Final = 1024 * 1024
 

@@ -16,8 +16,6 @@ from mail.db.approvals import ApprovalRow
 from mail.db.base import Post
 from mail.db.webhooks import WebhookRow
 
-__all__ = ["WebhookNews"]
-
 _ENDED: Final = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED})
 _LONGEST_TITLE: Final = 200
 _LONGEST_NAME: Final = 256

@@ -16,8 +16,6 @@ from mail.errors import ConfigError
 if TYPE_CHECKING:
     from mail.api import MAILSwarmTemplate
 
-__all__ = ["Workspace", "check_settings", "egress_policy", "stray_files", "workspace"]
-
 _PLAIN: Final = frozenset(string.ascii_lowercase + string.digits + "-_.")
 _LONGEST_NAME: Final = 120
 _SHOWN: Final = 3

@@ -10,8 +10,6 @@ from mail.core.actions import ActionFailure
 from mail.egress.client import FetchError, NotPublic
 from mail.errors import ConfigError, ToolError
 
-__all__ = ["MISSING", "make_action", "make_tool_function", "object_argument", "text_argument"]
-
 Tool = Callable[[dict[str, Any]], Awaitable[str]]
 
 MISSING: Final = "`{name}` is required"

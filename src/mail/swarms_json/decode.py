@@ -12,8 +12,6 @@ from typing import Any, Final, NoReturn
 
 from mail.errors import ConfigError
 
-__all__ = ["MAX_BYTES", "MAX_DEPTH", "check_plain", "parse_json", "read_text"]
-
 MAX_BYTES: Final = 16 * 1024 * 1024
 """The largest definition, as a file or as text."""
 

@@ -16,21 +16,6 @@ from mail.core.suggest import did_you_mean
 from mail.errors import ConfigError
 from mail.services.preferences import memories_problem
 
-__all__ = [
-    "ACTION",
-    "AGENT",
-    "MCP_SERVER",
-    "PARTICIPANT",
-    "SWARM",
-    "TEAM",
-    "Candidate",
-    "check_field",
-    "check_fields",
-    "check_identity",
-    "check_spelling",
-    "filled",
-]
-
 logger = logging.getLogger(__name__)
 
 _REQUIRED: Final = object()

@@ -5,8 +5,6 @@ from typing import Any, Final
 
 from mail.errors import ConfigError
 
-__all__ = ["check_parameters", "check_schema", "told_problem"]
-
 _WIDTH: Final = 200
 _HOLD_SCHEMAS: Final = frozenset(
     {

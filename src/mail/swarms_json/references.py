@@ -22,21 +22,6 @@ if TYPE_CHECKING:
 
     from mail.egress.client import EgressPolicy, Resolve
 
-__all__ = [
-    "MAX_BYTES",
-    "PYTHON_PREFIX",
-    "TIMEOUT",
-    "TRUSTED",
-    "URL_PREFIX",
-    "ReferenceBudget",
-    "ReferencePolicy",
-    "RemoteParameters",
-    "read_python_string",
-    "read_url_string",
-    "resolve_prefixed_string_references",
-    "target_address_is_interswarm",
-]
-
 TIMEOUT: Final = 10.0
 MAX_BYTES: Final = 4 * 1024 * 1024
 _DOCUMENTS: Final = 32

@@ -4,17 +4,6 @@ from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
-__all__ = [
-    "SwarmsJSONAction",
-    "SwarmsJSONAgent",
-    "SwarmsJSONFile",
-    "SwarmsJSONMCPServer",
-    "SwarmsJSONParticipant",
-    "SwarmsJSONSwarm",
-    "SwarmsJSONTeam",
-    "ToolFormat",
-]
-
 ToolFormat = Literal["completions", "responses"]
 
 

@@ -43,22 +43,6 @@ from mail.swarms_json.types import SwarmsJSONAction, SwarmsJSONAgent, SwarmsJSON
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "MCP_PREFIX",
-    "ImportAction",
-    "NamedAction",
-    "build_action_from_swarms_json",
-    "build_agent_from_swarms_json",
-    "build_swarm_from_swarms_json",
-    "build_swarms_from_swarms_json",
-    "cross_validate_swarm",
-    "load_swarms_json_from_file",
-    "load_swarms_json_from_string",
-    "validate_action_from_swarms_json",
-    "validate_agent_from_swarms_json",
-    "validate_swarm_from_swarms_json",
-]
-
 MCP_PREFIX: Final = "mcp:"
 """Begins an agent's action that stands for tools of an MCP server."""
 _SERVER_NAME: Final = re.compile(r"(?!.*__)[A-Za-z0-9_-]{1,32}")

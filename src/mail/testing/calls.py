@@ -10,8 +10,6 @@ from mail.core.call_context import current_call
 from mail.core.tools.call import AgentToolCall
 from mail.errors import AgentError
 
-__all__ = ["HistoryGuard", "agent_from", "replies", "tool_calls"]
-
 
 def tool_calls(*calls: tuple[str, dict[str, Any]], prefix: str = "call") -> list[AgentToolCall]:
     """Return tool calls as a model of the chat-completions format would make them.

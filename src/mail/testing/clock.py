@@ -4,8 +4,6 @@ from datetime import UTC, datetime, timedelta
 
 from mail.clock import format_uuid
 
-__all__ = ["FakeClock"]
-
 _START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 

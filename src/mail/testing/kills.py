@@ -6,8 +6,6 @@ from typing import Any, Literal
 
 from mail.db.base import Post, Receipt, Store, TurnCommit
 
-__all__ = ["KillPoint", "KillingStore"]
-
 KillWhen = Literal["before", "after"]
 
 

@@ -20,8 +20,6 @@ from mail.errors import AgentError, ModelError
 from mail.llm.fallback import process_adaptations
 from mail.llm.recording import RecordedCall, RecordedCalls, recorded_calls
 
-__all__ = ["Finding", "ModelCheck", "check_model"]
-
 Status = Literal["ok", "adapted", "warning", "error"]
 
 _TOOL: Final = "check_word"

@@ -12,8 +12,6 @@ from mail.version import get_protocol_version, get_version
 if TYPE_CHECKING:
     from aiohttp import web
 
-__all__ = ["LegacyPeer", "LoopbackPeer", "PeerRequest"]
-
 _OK: Final = 200
 _SHUTDOWN_SECONDS: Final = 0.5
 _FIELDS: Final = (

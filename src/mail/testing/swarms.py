@@ -32,18 +32,6 @@ if TYPE_CHECKING:
     from mail.api.actions import MAILAction
     from mail.api.swarm import MAILSwarm
 
-__all__ = [
-    "Answer",
-    "Outcome",
-    "RecordingModel",
-    "ScriptedSwarm",
-    "assert_not_shown",
-    "assert_shown",
-    "run_until_complete",
-    "scripted_swarm",
-    "shown_to",
-]
-
 Answer = str | Mapping[str, Any] | Callable[[dict[str, Any]], Any]
 """The answer to a call, or a function of the call's arguments that returns it.
 

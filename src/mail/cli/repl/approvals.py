@@ -16,8 +16,6 @@ from mail.errors import ClientHTTPError, MAILError
 if TYPE_CHECKING:
     from mail.net.types import Approval
 
-__all__ = ["APPROVALS"]
-
 _MOST: Final = 200
 _WHOLE_ID: Final = 400
 _CONFLICT: Final = 409

@@ -15,16 +15,6 @@ from mail.cli.repl.session import Command, Session, add_json, add_owner, calls_o
 from mail.cli.repl.undelivered import OUTBOX_COMMANDS, SET_ASIDE_COMMANDS, WEBHOOK_COMMANDS
 from mail.errors import ConfigError
 
-__all__ = [
-    "COMMANDS",
-    "add_key",
-    "json_list",
-    "json_object",
-    "json_or_text",
-    "options",
-    "targets",
-]
-
 _RESERVED: Final = frozenset(
     {
         *("body", "subject", "msg_type", "entrypoint", "show_events", "task_id", "resume_from"),

@@ -10,8 +10,6 @@ from mail.cli.common import DONE, FAILED, one_line, positive
 from mail.cli.repl.session import Command, Session, add_json
 from mail.errors import MAILError
 
-__all__ = ["DESK"]
-
 _WIDEST: Final = 200
 _MOST: Final = 100
 _LONGEST_NAME: Final = 120

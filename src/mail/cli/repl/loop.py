@@ -24,8 +24,6 @@ from mail.errors import MAILError
 from mail.logs.setup import redact
 from mail.version import get_version
 
-__all__ = ["LineCleared", "Lines", "converse", "greet", "may_be_key"]
-
 _KEY_LENGTH: Final = 8
 _LONG_KEY: Final = 20
 

@@ -10,8 +10,6 @@ from mail.cli.common import DONE, FAILED, one_line
 from mail.cli.repl.session import Command, Session, add_json
 from mail.errors import MAILError
 
-__all__ = ["MEMORY"]
-
 _WIDEST: Final = 80
 
 

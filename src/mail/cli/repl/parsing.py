@@ -13,18 +13,6 @@ if TYPE_CHECKING:
 
     from mail.cli.repl.session import Command
 
-__all__ = [
-    "HELP",
-    "LEAVE",
-    "CommandParser",
-    "Meant",
-    "build_parser",
-    "command_names",
-    "is_ordinary_word",
-    "meaning",
-    "split",
-]
-
 LEAVE: Final = ("exit", "quit")
 HELP: Final = ("help", "?")
 _SAY: Final = "say"

@@ -14,22 +14,6 @@ if TYPE_CHECKING:
 
     from mail.net.types import Approval
 
-__all__ = [
-    "AT_LIMIT",
-    "Screen",
-    "decoded",
-    "event_count",
-    "event_record",
-    "exit_code",
-    "how_to_answer",
-    "outcome",
-    "show_answer",
-    "show_event",
-    "show_task",
-    "ways",
-    "whose",
-]
-
 
 class Screen:
     """Prints in colour on a terminal and plain text elsewhere, without wrapping or truncating."""

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from mail.client.client import MAILClient
     from mail.net.types import Approval
 
-__all__ = ["STARTS", "Command", "Session", "add_json", "add_owner", "calls_of", "execute"]
-
 _log = logging.getLogger("mail.client")
 _MOST_CALLS = 200
 STARTS: Final = "; `mail server` starts a server"

@@ -20,19 +20,6 @@ from mail.errors import ClientHTTPError, MAILError
 if TYPE_CHECKING:
     from mail.client.stream import EventStream
 
-__all__ = [
-    "SAY",
-    "TALK",
-    "Talk",
-    "follow",
-    "learn",
-    "only",
-    "resolve",
-    "say",
-    "send",
-    "watch",
-]
-
 _SHORTEST: Final = 4
 _LISTED: Final = 20
 _TITLE: Final = 200

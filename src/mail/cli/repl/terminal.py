@@ -32,8 +32,6 @@ from mail.cli.repl.view import short_id
 from mail.core.suggest import did_you_mean
 from mail.logs.setup import redact
 
-__all__ = ["CommandCompleter", "CommandHistory", "PipedLines", "TypedLines"]
-
 PROMPT: Final = "mail> "
 _MORE: Final = "... "
 _KNOWN: Final = frozenset({*command_names(), *LEAVE, *HELP})

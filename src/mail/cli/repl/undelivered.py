@@ -9,8 +9,6 @@ from mail.cli.repl.session import Command, Session, add_json, add_owner
 from mail.cli.repl.talk import whole_id
 from mail.cli.undelivered import OUTBOX, WEBHOOK, Undelivered
 
-__all__ = ["OUTBOX_COMMANDS", "SET_ASIDE_COMMANDS", "WEBHOOK_COMMANDS"]
-
 _WIDEST: Final = 200
 
 

@@ -22,18 +22,6 @@ if TYPE_CHECKING:
 
     from mail.net.types import Approval
 
-__all__ = [
-    "CALL_ID",
-    "Progress",
-    "View",
-    "arguments_line",
-    "how_long",
-    "left_out",
-    "short_id",
-    "short_ids",
-    "spent",
-]
-
 _MOST_OF_A_TEXT: Final = 600
 _MOST_LINES: Final = 6
 _MOST_MARKDOWN: Final = 32_768

@@ -36,8 +36,6 @@ from mail.errors import StoreError, ToolError
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
-__all__ = ["ActionRunner", "check_action_arguments", "is_long"]
-
 logger = logging.getLogger(__name__)
 
 _UNKNOWN = (

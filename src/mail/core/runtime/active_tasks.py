@@ -29,8 +29,6 @@ from mail.db.base import CallRow, TaskRow
 if TYPE_CHECKING:
     from mail.core.wire import MAILMessage
 
-__all__ = ["ActiveTask", "ActiveTasks", "Resting"]
-
 _MOST_RESTING: Final = 256
 _REST_SECONDS: Final = 60.0
 

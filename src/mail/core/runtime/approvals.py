@@ -39,24 +39,6 @@ from mail.db.base import CallRow
 from mail.db.preferences import FeedbackRow, new_feedback
 from mail.errors import ApprovalClosed, ApprovalError, Forbidden, StoreError, ToolError
 
-__all__ = [
-    "CANCELLED",
-    "DENIED",
-    "IGNORED",
-    "accepted_call",
-    "approval_rows",
-    "check_answer",
-    "checked_answer",
-    "closed_approvals",
-    "describe_held",
-    "ended_text",
-    "feedback_of",
-    "is_held",
-    "late_answer",
-    "open_events",
-    "told_answer",
-]
-
 logger = logging.getLogger(__name__)
 
 IGNORED: Final = (

@@ -24,18 +24,6 @@ from mail.core.tools.offer import NO_OFFER, Offer
 from mail.db.base import CallRow, MemoryRow
 from mail.errors import AlreadyAnswered, BreakpointError, ProtocolError
 
-__all__ = [
-    "UNANSWERED",
-    "call_rows",
-    "check_offer",
-    "free_call_id",
-    "load_offer",
-    "match_answers",
-    "offer_row",
-    "split_breakpoints",
-    "take_back",
-]
-
 UNANSWERED: Final = "not run: the task ended before this call was answered"
 
 _SHAPE: Final = (

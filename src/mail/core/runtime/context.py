@@ -23,8 +23,6 @@ from mail.db.rows import size_beside_task
 from mail.errors import DeskConflict, StoreConflict, StoreError
 from mail.services.event_log import EventLog
 
-__all__ = ["RuntimeContext"]
-
 logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE = 0.05

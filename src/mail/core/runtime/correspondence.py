@@ -21,23 +21,6 @@ from mail.db.desk import AskRow, DeskPost, LetterKind, LetterRow, ReceiptRow
 if TYPE_CHECKING:
     from mail.core.runtime.context import RuntimeContext
 
-__all__ = [
-    "Correspondence",
-    "DeskParts",
-    "ReceiptNews",
-    "ask_of",
-    "earlier",
-    "in_thread",
-    "letters_in",
-    "load_correspondence",
-    "message_id_for",
-    "owner_name",
-    "participants_in",
-    "plain",
-    "post_of",
-    "receipt_told",
-]
-
 _LONGEST_SUBJECT: Final = 1024
 _LONGEST_SHOWN: Final = 300
 _EARLIER: Final = "thread_letters"

@@ -23,8 +23,6 @@ from mail.core.tasks import TaskState
 from mail.db.base import Delivery, EventRow, OutboxRow, Receipt, TurnCommit
 from mail.errors import StoreConflict
 
-__all__ = ["Mail", "MailDelivery", "tier_of"]
-
 _SENDER_TIER: Final[Mapping[str, int]] = {"system": 1, "admin": 2, "user": 2}
 _KIND_TIER: Final[Mapping[str, int]] = {
     "interrupt": 3,

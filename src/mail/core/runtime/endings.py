@@ -30,8 +30,6 @@ from mail.db.approvals import ApprovalRow
 from mail.db.base import CallRow, EventRow, HistoryRow, MemoryRow, OutboxRow, Post
 from mail.db.desk import LetterRow
 
-__all__ = ["Ending", "Endings"]
-
 _TOLD: Final = {
     TaskState.COMPLETED: Subject.TASK_COMPLETE,
     TaskState.FAILED: Subject.TASK_ERROR,

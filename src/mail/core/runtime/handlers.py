@@ -68,29 +68,6 @@ from mail.db.files import FileRow
 from mail.errors import ProtocolError, StoreError, TeamError, ToolError, UnknownTeammate, WaitCycle
 from mail.services.files import FILE_URI, text_page, told_of
 
-__all__ = [
-    "HANDLERS",
-    "Handler",
-    "ToolContext",
-    "handle_acknowledge",
-    "handle_await",
-    "handle_broadcast",
-    "handle_complete",
-    "handle_discover",
-    "handle_help",
-    "handle_ignore",
-    "handle_interrupt",
-    "handle_interswarm_broadcast",
-    "handle_letter_receipts",
-    "handle_read_attachment",
-    "handle_request",
-    "handle_response",
-    "handle_search_memory",
-    "handle_send_attachment",
-    "handle_teammate_broadcast",
-    "handle_teammate_message",
-]
-
 _SENT = "message sent"
 _SHOWN_PROBLEMS: Final = 16
 _LONGEST_PROBLEM: Final = 300

@@ -22,8 +22,6 @@ from mail.core.runtime.mailbox import LaneKey
 from mail.db.base import HistoryRecords, Owner
 from mail.services.event_log import Room
 
-__all__ = ["Entry", "Histories", "Loan", "edit_entry", "edited_history", "with_arguments"]
-
 Entry = dict[str, Any]
 
 _LARGE: Final = 64 * 1024

@@ -5,8 +5,6 @@ from typing import Final, Literal, Protocol
 from mail.core.wire import MAILInterswarmMessage, MAILMessage
 from mail.errors import ConfigError
 
-__all__ = ["NO_ROUTER", "Direction", "Federation", "MailCarrier"]
-
 Direction = Literal["forward", "back"]
 
 NO_ROUTER: Final = "interswarm router not available"

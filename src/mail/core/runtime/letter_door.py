@@ -29,8 +29,6 @@ from mail.services.files import told_of
 if TYPE_CHECKING:
     from mail.core.wire import MessageKind
 
-__all__ = ["DeskMail", "LetterDoor"]
-
 _OPEN: Final = (TaskState.RUNNING, TaskState.PAUSED)
 _OVER: Final = "the task of that message is over; send a message without reply_to to begin another"
 _UNANSWERED: Final = (

@@ -21,8 +21,6 @@ from mail.core.envelope import Envelope
 from mail.core.runtime.turn import Control, ControlKind
 from mail.db.base import Delivery
 
-__all__ = ["Hold", "LaneKey", "Mailbox", "QueuedMessage"]
-
 _BUFFERED = 4  # behind every rank of `QueuedMessage.place`
 _LARGE = 64 * 1024
 

@@ -13,8 +13,6 @@ from mail.core.runtime.turn_commit import TurnCommitter
 from mail.db.base import Delivery, Post
 from mail.errors import StoreError
 
-__all__ = ["MailboxLoader"]
-
 logger = logging.getLogger(__name__)
 
 _PAUSE = 0.5

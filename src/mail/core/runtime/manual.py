@@ -24,8 +24,6 @@ from mail.core.wire import MAILMessage
 from mail.db.base import Post, TurnCommit
 from mail.errors import ConfigError, MAILError, ProtocolError, StoreError, UnknownAgent
 
-__all__ = ["ManualSteps", "StepRequest"]
-
 logger = logging.getLogger(__name__)
 
 _TYPES = ("broadcast", "response", "request")

@@ -13,8 +13,6 @@ from mail.core.tasks import TaskState
 from mail.core.wire import MAILMessage
 from mail.errors import MAILError, ShuttingDown, StepFailed, TaskError, TaskPaused
 
-__all__ = ["ManualReplies"]
-
 
 @dataclass(slots=True, eq=False)
 class ManualReplies:

@@ -53,8 +53,6 @@ from mail.errors import (
     UnknownTask,
 )
 
-__all__ = ["PeerDoor"]
-
 _OPEN: Final = (TaskState.RUNNING, TaskState.PAUSED)
 _FOR_AGENTS: Final = ("", "waits")
 """The events of controls that come with messages for agents."""

@@ -29,19 +29,6 @@ from mail.db.base import OutboxRow, TaskRow
 if TYPE_CHECKING:
     from mail.core.runtime.context import RuntimeContext
 
-__all__ = [
-    "Ask",
-    "Asks",
-    "Peering",
-    "load_peering",
-    "note_ask",
-    "outbox_rows",
-    "remote_swarms",
-    "swarm_of",
-    "with_reports",
-    "with_runner",
-]
-
 Asks = dict[tuple[str, str], list[str]]
 """Open requests: (who asked, who was asked) to their ids, oldest first."""
 

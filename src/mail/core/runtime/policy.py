@@ -10,8 +10,6 @@ from mail.core.suggest import did_you_mean
 from mail.core.tools.catalogue import CATALOGUE
 from mail.errors import ToolError
 
-__all__ = ["OWN_COPY", "allowed_target", "check_tool", "local_recipients", "not_a_target"]
-
 OWN_COPY: Final = "own_copy"
 """Marks in ``routing_info`` a message whose sender wants it, too."""
 

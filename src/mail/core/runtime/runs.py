@@ -11,8 +11,6 @@ from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.waiters import RunEnd, RunResult, Waiter
 from mail.errors import MAILError, ShuttingDown, TaskTimeout
 
-__all__ = ["FollowedRun", "Run"]
-
 
 @dataclass(slots=True, eq=False)
 class Run:

@@ -61,8 +61,6 @@ from mail.services.approvals import approval_record, end_in_time
 from mail.services.event_log import EventLog
 from mail.services.tasks import TaskReader
 
-__all__ = ["MAILRuntime", "RunMode"]
-
 RunMode = Literal["continuous", "manual"]
 """Whether agents take their mail as it comes, or when a driver steps them."""
 

@@ -12,8 +12,6 @@ from mail.core.runtime.turn import Turn
 from mail.errors import StoreError
 from mail.logcontext import LogContext, begin
 
-__all__ = ["Scheduler", "TurnLimit"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -22,8 +22,6 @@ from mail.core.tasks import TaskState
 from mail.db.base import AsideRow, Delivery, Post, Receipt
 from mail.errors import NotSetAside, RetryRefused, ShuttingDown, StoreConflict, TaskPaused
 
-__all__ = ["SetAside"]
-
 _OVER: Final = (ControlKind.FINISH, ControlKind.STEP, ControlKind.RUN, ControlKind.END)
 
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from mail.db.base import Owner, Post
     from mail.db.webhooks import WebhookRow
 
-__all__ = ["UNSET", "News", "Quota", "RuntimeSettings", "Unset"]
-
 _WHOLE = (int,)
 _FRACTIONS = (int, float)
 _MONEY = ("task_cost_limit",)

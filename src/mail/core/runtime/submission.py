@@ -81,8 +81,6 @@ from mail.errors import (
 )
 from mail.logcontext import LogContext, begin, current, end
 
-__all__ = ["Resumption", "RunRequest", "Submissions", "prepare_resumption"]
-
 USER_RESPONSE: Final = "user_response"
 BREAKPOINT: Final = "breakpoint_tool_call"
 _IN_PROGRESS: Final = (

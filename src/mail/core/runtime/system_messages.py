@@ -12,8 +12,6 @@ from mail.core.runtime.endings import Ending, Endings
 from mail.core.runtime.turn import Control, ControlKind, Turn
 from mail.core.runtime.turn_result import Reprompt
 
-__all__ = ["SystemMessages", "note_failure"]
-
 _LIMIT = (
     "This task has reached its limit of {limit} messages. Finish it now: call task_complete with "
     "the best answer you can give."

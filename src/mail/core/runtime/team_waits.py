@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from mail.core.runtime.active_tasks import ActiveTask
     from mail.core.runtime.turn import Turn
 
-__all__ = ["NOT_OPENED", "TeamWait", "WaitDraft", "end_of_waits", "read_waits", "wait_path"]
-
 NOT_OPENED: Final = "interrupted"
 """What a wait ends with that cannot begin, because something more urgent has come."""
 

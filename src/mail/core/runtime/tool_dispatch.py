@@ -22,8 +22,6 @@ from mail.db.base import JournalRow
 from mail.errors import StoreError, ToolError
 from mail.redaction import logged
 
-__all__ = ["ToolDispatcher"]
-
 logger = logging.getLogger(__name__)
 
 _GLIMPSE = 200

@@ -18,17 +18,6 @@ if TYPE_CHECKING:
     from mail.core.runtime.active_tasks import ActiveTask
     from mail.core.runtime.mailbox import QueuedMessage
 
-__all__ = [
-    "Control",
-    "ControlKind",
-    "ManualStep",
-    "Origin",
-    "Phase",
-    "ResponseType",
-    "Turn",
-]
-
-
 ResponseType = Literal["broadcast", "response", "request"]
 """How the words that end a manual step are sent."""
 

@@ -45,8 +45,6 @@ from mail.db.base import (
 from mail.db.desk import DeskPost, ShownRow
 from mail.errors import StoreConflict, StoreError
 
-__all__ = ["CommitPlan", "TurnCommitter"]
-
 logger = logging.getLogger(__name__)
 
 _OPEN: Final = (TaskState.RUNNING, TaskState.PAUSED)

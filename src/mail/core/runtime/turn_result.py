@@ -18,18 +18,6 @@ from mail.db.base import CallRow, EventRow, JournalRow, MemoryRow
 from mail.db.texts import text_size
 from mail.errors import AgentError
 
-__all__ = [
-    "REPLY_KEY",
-    "EventDraft",
-    "Reply",
-    "Reprompt",
-    "ToolOutcome",
-    "TurnResult",
-    "message_event",
-    "milliseconds",
-    "storable",
-]
-
 REPLY_KEY: Final = "reply"
 _INVALID_SHOWN: Final = 2000
 _CAME_IN: Final = {"completion", "responses"}

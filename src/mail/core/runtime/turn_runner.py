@@ -50,8 +50,6 @@ from mail.db.base import EventRow, JournalRow
 from mail.errors import AgentError, MAILError, ModelError, StoreConflict, StoreError, ToolError
 from mail.redaction import logged, redact_foreign
 
-__all__ = ["Meter", "TurnRunner", "TurnSink", "refusal", "take_text"]
-
 logger = logging.getLogger(__name__)
 
 

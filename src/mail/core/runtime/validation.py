@@ -12,8 +12,6 @@ from mail.core.suggest import hinted
 from mail.core.tools.catalogue import CATALOGUE
 from mail.errors import ConfigError
 
-__all__ = ["check_approvals", "check_entrypoint", "check_names", "check_target", "check_tools"]
-
 
 def check_names(  # noqa: PLR0913 - the parts of a swarm, all named
     *,

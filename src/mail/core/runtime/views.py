@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from mail.core.wire import MAILMessage
     from mail.services.event_log import EventLog
 
-__all__ = ["OwnEvents", "RuntimeViews"]
-
 
 @dataclass(frozen=True, slots=True)
 class OwnEvents:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from mail.core.runtime.active_tasks import ActiveTask
 
-__all__ = ["RunEnd", "RunResult", "Waiter"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:

@@ -34,20 +34,6 @@ if TYPE_CHECKING:
     from mail.core.wire import MAILInterswarmMessage
     from mail.db.base import TaskRow
 
-__all__ = [
-    "MOST_ASKS",
-    "MOST_NODES",
-    "Report",
-    "WaitHints",
-    "acting",
-    "node_of",
-    "read_reports",
-    "stuck",
-    "swarm_of_node",
-    "wait_cycle",
-    "within_bounds",
-]
-
 MOST_NODES: Final = MAX_CONTRIBUTORS
 MOST_ASKS: Final = 64
 _LONGEST_NAME: Final = 256

@@ -10,27 +10,6 @@ from mail.core.teams import Team
 from mail.core.tools.catalogue import CATALOGUE, SendArgs, ToolSpec
 from mail.core.tools.schema import ToolStyle, pydantic_model_to_tool
 
-__all__ = [
-    "create_acknowledge_broadcast_tool",
-    "create_await_message_tool",
-    "create_broadcast_tool",
-    "create_extra_tools",
-    "create_file_tools",
-    "create_help_tool",
-    "create_ignore_broadcast_tool",
-    "create_interrupt_tool",
-    "create_interswarm_broadcast_tool",
-    "create_letter_tools",
-    "create_mail_tools",
-    "create_request_tool",
-    "create_response_tool",
-    "create_search_memory_tool",
-    "create_supervisor_tools",
-    "create_swarm_discovery_tool",
-    "create_task_complete_tool",
-    "create_team_tools",
-]
-
 Tool = dict[str, Any]
 _OF_BROADCASTS: Final = ("acknowledge_broadcast", "ignore_broadcast")
 

@@ -5,14 +5,6 @@ from typing import Any, Final
 
 from pydantic import BaseModel, Field, model_validator
 
-__all__ = [
-    "INVALID_JSON_KEY",
-    "TOO_LONG_KEY",
-    "AgentToolCall",
-    "problem_of_arguments",
-    "to_be_answered",
-]
-
 INVALID_JSON_KEY: Final = "__invalid_json__"
 """The only key of ``tool_args`` when the model's arguments were no JSON object: their text, cut."""
 TOO_LONG_KEY: Final = "__too_long__"

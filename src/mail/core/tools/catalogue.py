@@ -13,32 +13,6 @@ from mail.core.teams import DEFAULT_WAIT, MAX_WAIT, Priority
 from mail.core.tools.call import problem_of_arguments
 from mail.errors import ToolError
 
-__all__ = [
-    "BUILTIN_TOOLS",
-    "CATALOGUE",
-    "MAIL_TOOL_NAMES",
-    "PASSIVE",
-    "TEXT_TOOL",
-    "AcknowledgeArgs",
-    "AwaitArgs",
-    "BroadcastArgs",
-    "DiscoverArgs",
-    "HelpArgs",
-    "IgnoreArgs",
-    "InterswarmBroadcastArgs",
-    "LetterReceiptsArgs",
-    "ReadAttachmentArgs",
-    "SearchMemoryArgs",
-    "SendArgs",
-    "SendAttachmentArgs",
-    "TaskCompleteArgs",
-    "TeammateBroadcastArgs",
-    "TeammateMessageArgs",
-    "ToolSpec",
-    "check_usable",
-    "parse_arguments",
-]
-
 Audience = Literal["agent", "supervisor"]
 
 MAX_DISCOVERY_URLS: Final = 16

@@ -11,8 +11,6 @@ from mail.core.compose import Composer
 from mail.core.tools.call import AgentToolCall
 from mail.core.wire import MAILMessage, MessageKind
 
-__all__ = ["convert_call_to_mail_message", "normalize_breakpoint_tool_call"]
-
 _KINDS: dict[str, MessageKind] = {
     "send_request": "request",
     "send_response": "response",

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from mail.core.tools.catalogue import CATALOGUE
 
-__all__ = ["build_mail_help_string", "get_tool_help"]
-
 _NO_SPEC = "The specification is not part of this installation."
 _TABLE_OF_TESTS = "\n## Rules and tests"  # the last chapter, which tells agents nothing
 

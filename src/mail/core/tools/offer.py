@@ -8,8 +8,6 @@ from pydantic_core import from_json, to_json
 
 from mail.core.tools.schema import get_tool_spec_name
 
-__all__ = ["NO_OFFER", "Offer"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:

@@ -7,17 +7,6 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel
 from pydantic_core import from_json, to_json
 
-__all__ = [
-    "ToolStyle",
-    "_make_tools",
-    "flat_tool",
-    "get_tool_spec_name",
-    "nested_tool",
-    "pydantic_function_tool",
-    "pydantic_model_to_tool",
-    "tool_spec",
-]
-
 ToolStyle = Literal["completions", "responses"]
 
 _TABLES: Final = ("properties", "$defs")

@@ -15,21 +15,6 @@ import asyncpg
 from mail.db.postgres.values import Connection, Pool, decode_text, encode_text
 from mail.errors import ConfigError, StoreError
 
-__all__ = [
-    "ANSWER_SECONDS",
-    "CONNECT_SECONDS",
-    "Retries",
-    "as_store_error",
-    "borrowed",
-    "check_dsn",
-    "drop",
-    "in_store_terms",
-    "is_transient",
-    "make_pool",
-    "pause_before",
-    "with_retries",
-]
-
 T = TypeVar("T")
 
 ANSWER_SECONDS: Final = 10.0

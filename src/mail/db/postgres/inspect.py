@@ -13,8 +13,6 @@ from mail.db.postgres.swarm_lock import claim_holder
 from mail.db.postgres.values import Connection
 from mail.errors import StoreError
 
-__all__ = ["Seen", "look_at_database", "server_of_swarm"]
-
 _SECONDS: Final = 5.0
 _MAY_CREATE: Final = """
 SELECT current_schema() IS NOT NULL

@@ -10,17 +10,6 @@ from mail.db.postgres.swarm_lock import claim_holder
 from mail.db.postgres.values import Connection
 from mail.errors import StoreError, StoreLocked
 
-__all__ = [
-    "DOCUMENTED_TABLES",
-    "check_encoding",
-    "check_foreign",
-    "foreign_tables",
-    "migrate",
-    "missing_tables",
-    "schema_version",
-    "tables_by_subject",
-]
-
 DOCUMENTED_TABLES: Final = ("agent_histories", "tasks", "task_events", "task_responses")
 """The tables that people may query, which ``mail db-init`` names one by one."""
 

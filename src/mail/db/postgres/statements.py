@@ -53,8 +53,6 @@ from mail.db.texts import Parcel, Records, packed, text_size
 from mail.db.webhooks_statements import WebhookStatements, webhook_steps
 from mail.errors import DeskConflict, KeyTaken, MailTaken, StoreConflict
 
-__all__ = ["PostgresStatements"]
-
 T = TypeVar("T")
 
 

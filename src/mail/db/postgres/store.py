@@ -34,8 +34,6 @@ from mail.db.postgres.values import Pool
 from mail.db.postgres.writer import Work, Writer
 from mail.errors import StoreError
 
-__all__ = ["PostgresStore", "Reader"]
-
 T = TypeVar("T")
 
 _CLOSE_SECONDS: Final = 5.0

@@ -21,8 +21,6 @@ from mail.db.postgres.connect import CONNECT_SECONDS, as_store_error, is_transie
 from mail.db.postgres.values import Connection
 from mail.errors import StoreLocked
 
-__all__ = ["ClaimKeeper", "claim_holder", "claim_key"]
-
 _PATIENCE: Final = "3s"
 """How long a predecessor's session may take to end."""
 

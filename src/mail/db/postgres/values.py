@@ -13,20 +13,6 @@ from mail.core.events import TaskEvent
 from mail.db.base import TaskRow
 from mail.db.rows import as_event, as_task
 
-__all__ = [
-    "Connection",
-    "Pool",
-    "decode_text",
-    "encode_text",
-    "escape_nul",
-    "event_of",
-    "jsonb_text",
-    "moment",
-    "moment_text",
-    "task_of",
-    "unescape_nul",
-]
-
 Connection: TypeAlias = Any
 """An `asyncpg.Connection`, from a pool or not; asyncpg ships no types."""
 Pool: TypeAlias = Any

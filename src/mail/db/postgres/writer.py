@@ -30,8 +30,6 @@ from mail.db.postgres.connect import (
 from mail.db.postgres.values import Connection, Pool
 from mail.errors import StoreError
 
-__all__ = ["Work", "Writer"]
-
 T = TypeVar("T")
 Work = Callable[[Connection], Awaitable[T]]
 """A unit of work: runs inside a transaction that somebody else begins and commits."""

@@ -14,8 +14,6 @@ from mail.db.sqlite.connect import (
 )
 from mail.errors import StoreError
 
-__all__ = ["back_up"]
-
 
 def back_up(database: Path, copy: Path) -> int:
     """Copy all that was committed when the copy began; writers are not held up.

@@ -7,16 +7,6 @@ from typing import Final
 
 from mail.errors import StoreError
 
-__all__ = [
-    "as_store_error",
-    "check_integrity",
-    "check_names",
-    "connect_read_only",
-    "connect_reader",
-    "connect_writer",
-    "create_file",
-]
-
 _BUSY_SECONDS: Final = 5.0
 _CHECKPOINT_PAGES: Final = 4000
 _WAL_LIMIT_BYTES: Final = 16 * 1024 * 1024

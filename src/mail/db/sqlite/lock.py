@@ -14,8 +14,6 @@ from typing import Final, NamedTuple
 
 from mail.errors import StoreError, StoreLocked
 
-__all__ = ["DatabaseLock", "User", "WriteQueue", "users_of"]
-
 _logger = logging.getLogger(__name__)
 
 # Of an open file description: a lock of the process would be lost to SQLite's own descriptors.

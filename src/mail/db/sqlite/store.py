@@ -33,8 +33,6 @@ from mail.db.sqlite.statements import SQLiteStatements
 from mail.db.sqlite.writer import Work, Writer
 from mail.errors import StoreError, StoreLocked
 
-__all__ = ["SQLiteStore"]
-
 T = TypeVar("T")
 
 _READERS: Final = 2

@@ -25,8 +25,6 @@ from mail.db.sqlite.connect import as_store_error
 from mail.db.sqlite.lock import WriteQueue
 from mail.errors import StoreError
 
-__all__ = ["Work", "Writer"]
-
 T = TypeVar("T")
 Work = Callable[[sqlite3.Cursor], T]
 """A unit of work: runs inside a transaction that somebody else begins and commits."""

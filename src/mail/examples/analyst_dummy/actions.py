@@ -6,8 +6,6 @@ from typing import Any, Final
 from mail.api.actions import MAILAction
 from mail.errors import ToolError
 
-__all__ = ["MAX_PERIODS", "project_growth", "project_growth_action"]
-
 MAX_PERIODS: Final = 120
 _MAX_START: Final = 1_000_000_000_000
 _MAX_RESULT: Final = 10**18

@@ -5,8 +5,6 @@ from typing import Any
 from mail.examples.analyst_dummy.prompts import SYSPROMPT
 from mail.factories.base import LiteLLMAgentFunction
 
-__all__ = ["LiteLLMAnalystFunction"]
-
 
 class LiteLLMAnalystFunction(LiteLLMAgentFunction):
     """Projects figures; the prompt of this package is its default."""

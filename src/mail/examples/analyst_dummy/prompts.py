@@ -2,8 +2,6 @@
 
 from typing import Final
 
-__all__ = ["SYSPROMPT"]
-
 SYSPROMPT: Final = """\
 You are the analyst of a small consulting team. Colleagues ask you how a figure develops.
 

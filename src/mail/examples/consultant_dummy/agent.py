@@ -5,8 +5,6 @@ from typing import Any
 from mail.examples.consultant_dummy.prompts import SYSPROMPT
 from mail.factories.base import LiteLLMAgentFunction
 
-__all__ = ["LiteLLMConsultantFunction"]
-
 
 class LiteLLMConsultantFunction(LiteLLMAgentFunction):
     """Advises on figures that change; the prompt of this package is its default."""

@@ -2,8 +2,6 @@
 
 from typing import Final
 
-__all__ = ["LEAD_SYSPROMPT", "SYSPROMPT"]
-
 SYSPROMPT: Final = """\
 You are the consultant of a small team. The supervisor hands you questions about how to prepare for
 figures that grow or shrink.

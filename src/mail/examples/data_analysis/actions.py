@@ -7,13 +7,6 @@ from mail.api.actions import MAILAction
 from mail.errors import ToolError
 from mail.examples.data_analysis.table import GROUPS, NUMBERS, STATISTICS, column, grouped, shown
 
-__all__ = [
-    "compare_groups",
-    "compare_groups_action",
-    "describe_column",
-    "describe_column_action",
-]
-
 
 async def describe_column(args: dict[str, Any]) -> str:
     """Return every statistic of a column on one line.

@@ -10,8 +10,6 @@ from mail.examples.data_analysis.prompts import (
 from mail.factories.action import LiteLLMActionAgentFunction
 from mail.factories.supervisor import LiteLLMSupervisorFunction
 
-__all__ = ["LiteLLMAnalysisLeadFunction", "LiteLLMComparerFunction", "LiteLLMStatisticianFunction"]
-
 
 class LiteLLMAnalysisLeadFunction(LiteLLMSupervisorFunction):
     """Broadcasts a question to the whole team and puts the answers together."""

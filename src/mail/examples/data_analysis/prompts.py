@@ -2,8 +2,6 @@
 
 from typing import Final
 
-__all__ = ["COMPARER_SYSPROMPT", "LEAD_SYSPROMPT", "STATISTICIAN_SYSPROMPT"]
-
 LEAD_SYSPROMPT: Final = """\
 You lead a team that has a table about a harbour: for each month and quay, the number of ships and
 the cargo in tonnes.

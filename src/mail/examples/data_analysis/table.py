@@ -8,8 +8,6 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["GROUPS", "NUMBERS", "STATISTICS", "column", "grouped", "shown"]
-
 GROUPS: Final = ("month", "quay")
 """The columns that rows may be grouped by."""
 

@@ -32,21 +32,6 @@ from mail.stdlib.email.messages import (
 )
 from mail.stdlib.tools import make_tool_function
 
-__all__ = [
-    "CLASSIFICATIONS",
-    "Done",
-    "Question",
-    "check_calendar_tool",
-    "fetch_emails",
-    "fetch_emails_tool",
-    "my_settings",
-    "notify_person",
-    "schedule_meeting_tool",
-    "send_email_tool",
-    "task_text",
-    "triage_email",
-]
-
 CLASSIFICATIONS: Final = ("respond", "notify", "ignore")
 
 _MOST_FETCHED: Final = 200

@@ -37,8 +37,6 @@ from mail.factories.action import LiteLLMActionAgentFunction
 from mail.llm.script_view import Mail, ScriptView
 from mail.services.preferences import stored_text
 
-__all__ = ["LiteLLMResponseFunction", "LiteLLMTriageFunction"]
-
 RESPONDER: Final = "response_agent"
 _PEOPLE: Final = ("user", "admin")
 _SILENT: Final = "the model called no tool, even when it was asked again"

@@ -7,14 +7,6 @@ from typing import Any, Final
 
 from mail.stdlib.email.messages import one_line, parse_email, plain_text
 
-__all__ = [
-    "describe",
-    "format_for_display",
-    "format_gmail_markdown",
-    "parse_gmail",
-    "quoted",
-]
-
 _MOST_TEXT: Final = 40_000
 _MOST_ID: Final = 300
 _MOST_SHOWN: Final = 20_000

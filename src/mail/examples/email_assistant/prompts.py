@@ -6,18 +6,6 @@ The names are those of the document that the assistant follows. Fields in braces
 
 from typing import Final
 
-__all__ = [
-    "GMAIL_TOOLS_PROMPT",
-    "REMINDER",
-    "agent_system_prompt_hitl_memory",
-    "default_background",
-    "default_cal_preferences",
-    "default_response_preferences",
-    "default_triage_preferences",
-    "triage_system_prompt",
-    "triage_user_prompt",
-]
-
 GMAIL_TOOLS_PROMPT: Final = """\
 - fetch_emails_tool(limit): read new emails. Another program does this for you.
 - triage_email(classification, reasoning): sort an email into respond, notify or ignore. This

@@ -23,8 +23,6 @@ from mail.factories.action import LiteLLMActionAgentFunction
 if TYPE_CHECKING:
     from mail.examples.mafia.game import Game
 
-__all__ = ["REFEREE", "Agent", "build_agent_swarm", "build_narrator_template"]
-
 REFEREE: Final = "Referee"
 """The agent that closes the game's task; it has no model."""
 

@@ -9,8 +9,6 @@ from typing import Final
 from mail.core.suggest import did_you_mean
 from mail.errors import ToolError
 
-__all__ = ["NOBODY", "Deed", "Docket", "NarratorError", "read_choice"]
-
 NOBODY: Final = "nobody"
 """What a player who abstains chose."""
 

@@ -18,23 +18,6 @@ if TYPE_CHECKING:
     from mail.examples.mafia.rules import GameResult
     from mail.examples.mafia.state import GameState
 
-__all__ = [
-    "SECTIONS",
-    "Cue",
-    "Section",
-    "ask_again",
-    "ask_choice",
-    "dawn",
-    "finale",
-    "floor",
-    "gathering",
-    "names_of",
-    "nightfall",
-    "record",
-    "record_again",
-    "verdict",
-]
-
 
 class Cue(StrEnum):
     """The kinds of cues, as their headings name them."""

@@ -10,8 +10,6 @@ from mail.examples.mafia.speaking import hold_section, narrate, speak
 if TYPE_CHECKING:
     from mail.examples.mafia.game import Game
 
-__all__ = ["play_day"]
-
 
 async def play_day(game: "Game", news: str) -> str:
     """Play a day; return the news that it leaves.

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from mail.examples.mafia.agents import Agent
     from mail.examples.mafia.game import Game
 
-__all__ = ["play_night"]
-
 
 async def play_night(game: "Game") -> None:
     """Let those who act at night choose.

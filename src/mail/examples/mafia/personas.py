@@ -4,8 +4,6 @@ import random
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["PERSONAS", "Persona", "pick_personas"]
-
 
 @dataclass(frozen=True, slots=True)
 class Persona:

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from mail.examples.mafia.personas import Persona
 from mail.examples.mafia.roles import Faction, Role
 
-__all__ = ["NARRATOR", "create_agent_system_prompt", "create_narrator_system_prompt"]
-
 NARRATOR = "Narrator"
 """The narrator's name."""
 

@@ -6,18 +6,6 @@ from typing import Final
 
 from mail.errors import ConfigError
 
-__all__ = [
-    "DETECTIVE",
-    "DOCTOR",
-    "MAFIA",
-    "MAX_PLAYERS",
-    "MIN_PLAYERS",
-    "VILLAGER",
-    "Faction",
-    "Role",
-    "calculate_roles",
-]
-
 MIN_PLAYERS: Final = 4
 MAX_PLAYERS: Final = 20
 

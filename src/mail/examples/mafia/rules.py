@@ -9,17 +9,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from mail.examples.mafia.agents import Agent
 
-__all__ = [
-    "MOST_CANDIDATES",
-    "GamePhase",
-    "GameResult",
-    "Winner",
-    "candidates_of",
-    "kill_target",
-    "voted_out",
-    "winner_of",
-]
-
 MOST_CANDIDATES: Final = 3
 
 

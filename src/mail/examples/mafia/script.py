@@ -15,8 +15,6 @@ from mail.examples.mafia.suspicion import claimed_detectives, most_suspect
 from mail.llm.script import Call, Script, call
 from mail.llm.script_view import ScriptView
 
-__all__ = ["NARRATOR", "PLAYER"]
-
 _MOST_SPEAKERS = 5
 _TRUST = 0.8
 

@@ -12,8 +12,6 @@ from mail.examples.mafia.choices import Deed
 from mail.examples.mafia.cues import Cue
 from mail.llm.script_view import ScriptView
 
-__all__ = ["Heard", "Seat"]
-
 _BLOCK = re.compile(
     r"<(?P<kind>public|private)_message>\n<from>(?P<speaker>.*?)</from>\n"
     r"(?:<to>.*?</to>\n)?(?P<text>.*?)\n?</(?P=kind)_message>\s*",

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from mail.examples.mafia.agents import Agent
     from mail.examples.mafia.game import Game
 
-__all__ = ["CalledOffError", "hold_section", "narrate", "speak"]
-
 ATTEMPTS: Final = 2
 MOST_FAILURES: Final = 6
 

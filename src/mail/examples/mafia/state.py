@@ -13,8 +13,6 @@ from mail.examples.mafia.rules import GamePhase, GameResult, candidates_of, kill
 if TYPE_CHECKING:
     from mail.examples.mafia.agents import Agent
 
-__all__ = ["Death", "GameState"]
-
 _FEWEST_SPEAKERS = 3
 
 

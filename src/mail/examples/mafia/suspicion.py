@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from mail.examples.mafia.roles import MAFIA
 from mail.examples.mafia.seat import Seat
 
-__all__ = ["claimed_detectives", "most_suspect", "suspicion"]
-
 _CLAIM = re.compile(r"\bI am the detective\b.*?\b(\w+) is one of the mafia\b", re.DOTALL)
 _SUSPECT = re.compile(r"\bI suspect (\w+)")
 _TRUST = re.compile(r"\bI trust (\w+)")

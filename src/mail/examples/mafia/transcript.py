@@ -4,8 +4,6 @@ import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Spoken", "Transcript"]
-
 _WIDTH = 96
 _INDENT = "    "
 

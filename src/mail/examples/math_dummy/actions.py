@@ -6,8 +6,6 @@ from mail.api.actions import MAILAction
 from mail.errors import ToolError
 from mail.examples.math_dummy.arithmetic import MAX_LENGTH, evaluate, show
 
-__all__ = ["MAX_PRECISION", "calculate_expression", "calculate_expression_action"]
-
 MAX_PRECISION: Final = 12
 
 

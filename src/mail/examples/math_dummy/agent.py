@@ -5,8 +5,6 @@ from typing import Any
 from mail.examples.math_dummy.prompts import SYSPROMPT
 from mail.factories.action import LiteLLMActionAgentFunction
 
-__all__ = ["LiteLLMMathFunction"]
-
 
 class LiteLLMMathFunction(LiteLLMActionAgentFunction):
     """Answers calculations; the prompt of this package is its default."""

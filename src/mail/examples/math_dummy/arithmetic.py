@@ -8,8 +8,6 @@ from typing import Final
 
 from mail.errors import ToolError
 
-__all__ = ["MAX_LENGTH", "evaluate", "show"]
-
 MAX_LENGTH: Final = 1_000
 _MAX_NODES = 200
 _MAX_DEPTH = 100

@@ -7,8 +7,6 @@ from mail.core.suggest import did_you_mean
 from mail.errors import ToolError
 from mail.examples.research.corpus import notes, search
 
-__all__ = ["read_note", "read_note_action", "search_notes", "search_notes_action"]
-
 _MAX_QUERY: Final = 300
 _MAX_LIMIT: Final = 10
 _DEFAULT_LIMIT: Final = 3

@@ -6,8 +6,6 @@ from mail.examples.research.prompts import LEAD_SYSPROMPT, READER_SYSPROMPT
 from mail.factories.action import LiteLLMActionAgentFunction
 from mail.factories.supervisor import LiteLLMSupervisorFunction
 
-__all__ = ["LiteLLMReaderFunction", "LiteLLMResearchLeadFunction"]
-
 
 class LiteLLMReaderFunction(LiteLLMActionAgentFunction):
     """Finds passages in the notes and quotes them; its prompt is the default."""

@@ -8,8 +8,6 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["Note", "Passage", "notes", "search"]
-
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _COMMON = re.compile(
     "about|all|and?|are|at|by|can|does?|for|from|ha[sd]|have|how|i[nst]|into|its|me|more|most|not"

@@ -2,8 +2,6 @@
 
 from typing import Final
 
-__all__ = ["LEAD_SYSPROMPT", "READER_SYSPROMPT"]
-
 LEAD_SYSPROMPT: Final = """\
 You lead two readers, `reader_a` and `reader_b`, who have a collection of notes about the coast. You
 have not read the notes: say nothing that the readers did not find.

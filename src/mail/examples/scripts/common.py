@@ -8,8 +8,6 @@ from mail.core.compose import Subject
 from mail.llm.script import Call, call
 from mail.llm.script_view import Mail, ScriptView
 
-__all__ = ["Case", "plain", "read_case", "reply", "results_of", "wait_for"]
-
 _PEOPLE: Final = ("user", "admin")
 
 

@@ -13,8 +13,6 @@ from mail.examples.scripts.common import read_case, reply, results_of, wait_for
 from mail.llm.script import Call, Script, call
 from mail.llm.script_view import Mail, ScriptView
 
-__all__ = ["ANALYST", "CONSULTANT", "LEAD", "REMOTE_CONSULTANT", "REMOTE_LEAD"]
-
 _NUMBER = r"\d+(?:\.\d+)?"
 _START = re.compile(rf"\b({_NUMBER})\b(?!\s*(?:%|percent|per cent|\.?\d))")
 _PERCENT = re.compile(rf"({_NUMBER})\s*(?:%|percent\b|per cent\b)")

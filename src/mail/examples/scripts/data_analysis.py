@@ -9,8 +9,6 @@ from mail.examples.scripts.common import read_case, reply, results_of, wait_for
 from mail.llm.script import Call, Script, call
 from mail.llm.script_view import ScriptView
 
-__all__ = ["COMPARER", "LEAD", "STATISTICIAN"]
-
 _BY = re.compile(r"\b(?:by|per|each|which|every)\s+(month|quay)", re.IGNORECASE)
 _HELP = (
     "The table has the columns ships and cargo, by month and quay. Ask me, for example: How much "

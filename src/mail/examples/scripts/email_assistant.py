@@ -8,8 +8,6 @@ from typing import Final
 from mail.llm.script import Call, Script, call
 from mail.llm.script_view import ScriptView
 
-__all__ = ["RESPONSE", "TRIAGE"]
-
 _IGNORED = re.compile(r"\bnewsletter\b|\bunsubscribe\b|\bspecial offer\b", re.IGNORECASE)
 _NOTICE = re.compile(r"\bmaintenance\b|\bout of office\b|\bfor your information\b", re.IGNORECASE)
 _MEETING = re.compile(

@@ -8,8 +8,6 @@ from mail.examples.scripts.common import plain, read_case, reply, results_of, wa
 from mail.llm.script import Call, Script, call
 from mail.llm.script_view import ScriptView
 
-__all__ = ["LEAD", "READER"]
-
 _READERS: Final = ("reader_a", "reader_b")
 _SPLIT = re.compile(r"\?\s*|,?\s+and\s+(?=what|how|why|where|when|which|who|do|does|is|are)", re.I)
 _FOUND = re.compile(r"^\[(?P<note>\w+):\d+\] ", re.MULTILINE)

@@ -8,8 +8,6 @@ from mail.examples.scripts.common import Case, plain, read_case, reply, results_
 from mail.llm.script import Call, Script, call
 from mail.llm.script_view import ScriptView
 
-__all__ = ["BILLING", "DESK", "ORDERS"]
-
 _NUMBER = re.compile(r"\bA-\d{4}\b")
 _MONEY_BACK = re.compile(r"\brefund\w*|\bmoney back\b|\bmy money\b|\breimburse\w*", re.IGNORECASE)
 _PRICE = re.compile(r"\b(\d{1,6}\.\d{2} EUR)\b")

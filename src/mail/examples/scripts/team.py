@@ -12,8 +12,6 @@ from mail.examples.scripts.common import Case, read_case, reply, results_of, wai
 from mail.llm.script import Call, Script, call
 from mail.llm.script_view import ScriptView
 
-__all__ = ["ALPHA_SUPERVISOR", "BETA_SUPERVISOR", "MATH", "SUPERVISOR", "WEATHER"]
-
 _HELP = (
     "I can look up the weather and calculate. Ask me, for example: What will the weather in Paris "
     "be tomorrow, and what is 17 * 23?"

@@ -5,8 +5,6 @@ from typing import Any
 from mail.examples.supervisor.prompts import SYSPROMPT
 from mail.factories.supervisor import LiteLLMSupervisorFunction as _Supervisor
 
-__all__ = ["LiteLLMSupervisorFunction"]
-
 
 class LiteLLMSupervisorFunction(_Supervisor):
     """A supervisor that speaks for its team; the prompt of this package is its default."""

@@ -2,8 +2,6 @@
 
 from typing import Final
 
-__all__ = ["ALPHA_SYSPROMPT", "BETA_SYSPROMPT", "SYSPROMPT"]
-
 _TEXT: Final = """\
 You lead a small team of agents and answer the users who write to you.
 

@@ -10,8 +10,6 @@ from mail.api.actions import MAILAction
 from mail.errors import ToolError
 from mail.examples.support.orders import ORDERS, Order
 
-__all__ = ["look_up_order", "look_up_order_action", "refund_order", "refund_order_action"]
-
 _NUMBER: Final = {"type": "string", "pattern": "^A-[0-9]{4}$", "description": "For example A-1001"}
 _SHOWN: Final = 40
 

@@ -6,8 +6,6 @@ from mail.examples.support.prompts import BILLING_SYSPROMPT, DESK_SYSPROMPT, ORD
 from mail.factories.action import LiteLLMActionAgentFunction
 from mail.factories.supervisor import LiteLLMSupervisorFunction
 
-__all__ = ["LiteLLMBillingFunction", "LiteLLMDeskFunction", "LiteLLMOrdersFunction"]
-
 
 class LiteLLMDeskFunction(LiteLLMSupervisorFunction):
     """Speaks with the customer and asks its colleagues."""

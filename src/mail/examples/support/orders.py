@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["ORDERS", "Order"]
-
 
 @dataclass(frozen=True, slots=True)
 class Order:

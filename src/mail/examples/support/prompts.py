@@ -2,8 +2,6 @@
 
 from typing import Final
 
-__all__ = ["BILLING_SYSPROMPT", "DESK_SYSPROMPT", "ORDERS_SYSPROMPT"]
-
 DESK_SYSPROMPT: Final = """\
 You are the front desk of a small mail-order shop. Users are customers.
 

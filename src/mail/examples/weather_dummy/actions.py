@@ -6,8 +6,6 @@ from typing import Any, Final
 from mail.api.actions import MAILAction
 from mail.errors import ToolError
 
-__all__ = ["MAX_DAYS_AHEAD", "get_weather_forecast", "get_weather_forecast_action"]
-
 MAX_DAYS_AHEAD: Final = 14
 
 _CONDITIONS = ("sunny", "partly cloudy", "cloudy", "light rain", "heavy rain", "windy", "foggy")

@@ -5,8 +5,6 @@ from typing import Any
 from mail.examples.weather_dummy.prompts import SYSPROMPT
 from mail.factories.action import LiteLLMActionAgentFunction
 
-__all__ = ["LiteLLMWeatherFunction"]
-
 
 class LiteLLMWeatherFunction(LiteLLMActionAgentFunction):
     """Answers questions about the weather; the prompt of this package is its default."""

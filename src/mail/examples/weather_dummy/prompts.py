@@ -2,8 +2,6 @@
 
 from typing import Final
 
-__all__ = ["SYSPROMPT"]
-
 SYSPROMPT: Final = """\
 You are the weather agent of a small team. Other agents ask you for forecasts.
 

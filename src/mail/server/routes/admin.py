@@ -43,8 +43,6 @@ from mail.server.state import ServerState
 from mail.server.streams import once_there_is_room
 from mail.services.event_log import EventPages, Room
 
-__all__ = ["TokenIn", "authority", "router"]
-
 _MOST_LOOKED_AT: Final = 2000
 """How many tasks one request searches; the next page goes on behind them."""
 _AT_ONCE: Final = 100

@@ -53,8 +53,6 @@ from mail.server.state import ServerState
 from mail.server.streams import once_there_is_room, streamed
 from mail.services.approvals import ApprovalDesk, end_in_time
 
-__all__ = ["router", "webhook"]
-
 MAX_PAGE: Final = 200
 _DEFAULT_PAGE: Final = 50
 _LONGEST_ID: Final = 64

@@ -51,8 +51,6 @@ from mail.services.desk import (
     thread_place,
 )
 
-__all__ = ["MessageToSend", "ThreadIn", "router"]
-
 _MAX_LISTED: Final = 1000
 _LONGEST_SINCE: Final = 64
 

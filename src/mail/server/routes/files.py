@@ -36,8 +36,6 @@ from mail.server.state import ServerState
 from mail.services.desk import check_claim
 from mail.services.files import FILE_URI, NewFile, Transfer
 
-__all__ = ["FileTransfer", "router"]
-
 _BYTES: Final[dict[str, Any]] = {
     "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
 }

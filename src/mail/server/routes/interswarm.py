@@ -84,8 +84,6 @@ from mail.services.peer_mail import check_hints
 if TYPE_CHECKING:
     from mail.core.runtime import FollowedRun, Run
 
-__all__ = ["InterswarmMessageIn", "PeerMailIn", "outbox", "router"]
-
 _log = logging.getLogger("mail.server")
 _audit = logging.getLogger("mail.server.audit")
 

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
     from mail.mcp.server import Caller
 
-__all__ = ["McpDoor", "router"]
-
 _PROFILES: Final = "mcp_profiles"
 _AROUND_MESSAGE: Final = 64 * 1024
 """Bytes of a request beside the text of a message."""

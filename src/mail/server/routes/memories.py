@@ -39,8 +39,6 @@ from mail.services.preferences import (
     check_memory_text,
 )
 
-__all__ = ["router"]
-
 router = MAILRouter("memories")
 
 _OFF: Final = (

@@ -45,9 +45,6 @@ if TYPE_CHECKING:
     from mail.api import MAILSwarm
     from mail.core.runtime import FollowedRun, Run, RunEnd
 
-__all__ = ["SUBJECT", "MessageIn", "MessageOptions", "Posting", "router"]
-
-
 MAX_TIMEOUT_SECONDS: Final = 3600.0
 MAX_SUBJECT: Final = 1024
 SUBJECT: Final = "New Message"

@@ -23,8 +23,6 @@ from mail.net.types import GetRootResponse
 from mail.server.deps import PUBLIC
 from mail.server.routing import MAILRouter
 
-__all__ = ["console", "landing_page", "prefers_html", "router"]
-
 _FOLDER: Final = Path(__file__).parent.parent / "pages"
 _ASSETS: Final[Mapping[str, tuple[str, str]]] = {
     "swagger-ui-bundle.js": ("swagger-ui/swagger-ui-bundle.js", "text/javascript"),

@@ -41,8 +41,6 @@ from mail.services.event_log import EventPages
 if TYPE_CHECKING:
     from sse_starlette import ServerSentEvent
 
-__all__ = ["debug", "router"]
-
 _PING_SECONDS: Final = 15
 
 

@@ -26,8 +26,6 @@ from mail.server.routing import MAILRouter
 from mail.server.state import ServerState, owner_of
 from mail.version import get_protocol_version, get_version
 
-__all__ = ["HealthIn", "router"]
-
 _UNAVAILABLE: Final = 503
 _UNSEEN: Final = r"\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
 """A class of characters: control, and what is invisible or turns the writing direction."""

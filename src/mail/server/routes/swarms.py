@@ -38,8 +38,6 @@ from mail.server.state import ServerState, owner_of
 from mail.server.swarm import load_swarm
 from mail.version import get_protocol_version
 
-__all__ = ["DiscoveryIn", "RegistrationIn", "SwarmIn", "router"]
-
 _MOST_URLS: Final = 20
 _MOST_SHOWN: Final = 200
 

@@ -51,8 +51,6 @@ from mail.server.streams import once_there_is_room, streamed
 from mail.services.event_log import EventPages
 from mail.services.tasks import PING_INTERVAL, TaskReader
 
-__all__ = ["router"]
-
 MAX_PAGE: Final = 1000
 _DEFAULT_PAGE: Final = 100
 _ASIDE_PAGE: Final = 50

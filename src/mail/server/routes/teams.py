@@ -30,8 +30,6 @@ from mail.server.streams import CLIENT_GONE, while_connected
 from mail.services.desk import MAX_WAIT_SECONDS
 from mail.services.teams import TeamLetter
 
-__all__ = ["router"]
-
 router = MAILRouter("teams", route_class=AuditedRoute)
 
 _WAIT_SECONDS: Final = 60.0

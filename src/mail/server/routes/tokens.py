@@ -9,8 +9,6 @@ from mail.server.idempotent_response import answered_once
 from mail.server.openapi import errors
 from mail.server.routing import MAILRouter
 
-__all__ = ["authority", "router"]
-
 router = MAILRouter("tokens")
 authority = MAILRouter("tokens")
 """Served when the server itself is the authority."""

@@ -31,8 +31,6 @@ from mail.stdlib.email.messages import (
 if TYPE_CHECKING:
     from mail.config.stdlib import EmailConfig
 
-__all__ = ["Backend", "ImapBackend", "LocalBackend", "SmtpSender", "open_backend"]
-
 logger = logging.getLogger(__name__)
 
 _MOST_FOLDER: Final = 100_000

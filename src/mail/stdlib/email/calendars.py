@@ -28,16 +28,6 @@ try:
 except ImportError:  # pragma: no cover - Windows: one process at a time writes
     fcntl = None  # type: ignore[assignment]
 
-__all__ = [
-    "CalendarFile",
-    "Event",
-    "Meeting",
-    "describe_day",
-    "invitation",
-    "read_dates",
-    "read_meeting",
-]
-
 _MOST_DAYS: Final = 31
 _MOST_EVENTS: Final = 200
 _MOST_BYTES: Final = 16 * 1024 * 1024

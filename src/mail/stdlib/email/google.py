@@ -19,8 +19,6 @@ from mail.stdlib.email.messages import NOT_HERE, Email, Sending, one_line, parse
 if TYPE_CHECKING:
     from mail.config.stdlib import EmailConfig
 
-__all__ = ["SCOPES", "GoogleBackend"]
-
 SCOPES: Final = (
     "https://www.googleapis.com/auth/gmail.modify",
     "https://www.googleapis.com/auth/gmail.send",

@@ -21,22 +21,6 @@ from typing import Any, Final, Literal
 
 from mail.errors import ToolError
 
-__all__ = [
-    "MAX_RECIPIENTS",
-    "MAX_TEXT",
-    "NOT_HERE",
-    "Email",
-    "Sending",
-    "Stage",
-    "check_address",
-    "check_text",
-    "compose",
-    "one_line",
-    "parse_email",
-    "plain_text",
-    "reply_to",
-]
-
 logger = logging.getLogger(__name__)
 
 MAX_RECIPIENTS: Final = 50

@@ -20,21 +20,6 @@ from mail.errors import ToolError
 from mail.stdlib.settings import Workspace, workspace
 from mail.stdlib.tools import make_action, text_argument
 
-__all__ = [
-    "Kind",
-    "create_directory",
-    "delete_file",
-    "kind_of",
-    "not_a",
-    "opened_file",
-    "opened_folder",
-    "read_directory",
-    "read_file",
-    "shortened",
-    "split_path",
-    "write_file",
-]
-
 _MAX_BYTES: Final = 4096
 _MAX_NAMES: Final = 64
 _SHOWN: Final = 200

@@ -13,21 +13,6 @@ from mail.stdlib.tools import make_action, object_argument, text_argument
 if TYPE_CHECKING:
     import httpx
 
-__all__ = [
-    "body_text",
-    "check_headers",
-    "check_status",
-    "head_text",
-    "http_delete",
-    "http_get",
-    "http_head",
-    "http_options",
-    "http_patch",
-    "http_post",
-    "http_put",
-]
-
-
 _URL: Final[dict[str, Any]] = {
     "type": "string",
     "description": "The full http:// or https:// address",

@@ -19,8 +19,6 @@ from mail.version import get_version
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["USER_AGENT", "exchange"]
-
 Result = TypeVar("Result")
 
 USER_AGENT: Final = f"mail/{get_version()}"

@@ -10,8 +10,6 @@ from mail.stdlib.tools import make_action, text_argument
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["get_swarm_health", "get_swarm_registry", "ping_swarm"]
-
 _OK: Final = 200
 _UNAVAILABLE: Final = 503
 _NOT_MAIL: Final = "remote URL is not a valid MAIL swarm"

@@ -25,17 +25,6 @@ if TYPE_CHECKING:
         Tool,
     )
 
-__all__ = [
-    "mcp_call_tool",
-    "mcp_get_prompt",
-    "mcp_list_prompts",
-    "mcp_list_resources",
-    "mcp_list_tools",
-    "mcp_ping",
-    "mcp_read_resource",
-]
-
-
 _MAX_PAGES: Final = 50
 _SERVER: Final[dict[str, Any]] = {
     "type": "string",

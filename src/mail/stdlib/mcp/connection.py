@@ -21,8 +21,6 @@ from mail.errors import ToolError
 from mail.stdlib.http.requests import USER_AGENT
 from mail.stdlib.settings import egress_policy
 
-__all__ = ["system_transport", "with_server"]
-
 Result = TypeVar("Result")
 
 _GOODBYE: Final = 2.0

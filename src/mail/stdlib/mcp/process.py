@@ -25,8 +25,6 @@ from pydantic import ValidationError
 from mail.egress.client import FetchError
 from mail.errors import ToolError
 
-__all__ = ["Program"]
-
 Result = TypeVar("Result")
 
 _IDLE_SECONDS: Final = 600.0

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from mcp.client import Client
     from mcp_types import Tool
 
-__all__ = ["actions_of_servers"]
-
 Result = TypeVar("Result")
 Use = Callable[[Callable[["Client"], Awaitable[Any]]], Awaitable[Any]]
 """Does something with a server, and returns what that returns."""

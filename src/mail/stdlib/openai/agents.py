@@ -34,15 +34,6 @@ from mail.llm.wires import decoder_of, encoded, pieces_of
 if TYPE_CHECKING:
     import openai
 
-__all__ = [
-    "OpenAIChatCompletionsAgentFunction",
-    "OpenAIChatCompletionsSupervisorFunction",
-    "OpenAIModel",
-    "OpenAIOptions",
-    "OpenAIResponsesAgentFunction",
-    "OpenAIResponsesSupervisorFunction",
-]
-
 _PREFIX: Final = "openai/"
 _CONNECT_SECONDS: Final = 10.0
 _BAD_REQUEST: Final = 400
