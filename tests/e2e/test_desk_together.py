@@ -63,7 +63,9 @@ async def check(place: Place) -> None:
         await answer(tester, thread, asked)
         await check_editor(editor, thread, asked)
         await check_shown(place, editor, thread)
-    assert [place.evidence.runs()[(f"note_{worker}", JOB)] for worker in WORKERS] == [1, 1]
+    runs = [(name, _last_line(text), n) for (name, text), n in place.evidence.runs().items()]
+    for worker in WORKERS:
+        assert [n for name, job, n in runs if (name, job) == (f"note_{worker}", JOB)] == [1]
     assert len(kill.lost) == 1
     place.evidence.check_calls()
     assert "Traceback" not in place.log
@@ -99,7 +101,7 @@ async def answer(tester: Outside, thread: str, asked: str) -> None:
 
 
 def _last_line(text: str) -> str:
-    """Return what the lead says last: before it, it repeats what came with the post."""
+    """Return a message without what a post of a thread brings along before it."""
     return text.rpartition("\n")[2]
 
 
@@ -140,6 +142,7 @@ async def check_shown(place: Place, editor: Outside, thread: str) -> None:
         while "stored" in [await lead_state(editor, each["message_id"]) for each in (more, later)]:
             await asyncio.sleep(0.02)
     posts = (await editor.call("get_messages", thread_id=thread, limit=50))["messages"]
+    posts = [each for each in posts if each["kind"] == "thread"]
     to_lead = [each for each in posts if "lead" in each["recipient_ids"]]
     seen = seen_by(place, "lead")
     shown = [await lead_state(editor, each["id"]) != "stored" for each in to_lead]
@@ -153,10 +156,11 @@ async def lead_state(editor: Outside, message: str) -> str:
 
 
 def seen_by(place: Place, agent: str) -> set[tuple[str, str]]:
-    """Return sender and text of all mail in the requests to an agent's model."""
+    """Return sender and text of all mail in the requests to an agent's model, without its past."""
     lines = (place.folder / "seen.jsonl").read_text(encoding="utf-8").splitlines()
     found = [json.loads(line) for line in lines]
-    return {(sender, text) for who, mails in found if who == agent for sender, text in mails}
+    mail = (each for who, mails in found if who == agent for each in mails)
+    return {(sender, _last_line(text)) for sender, text in mail}
 
 
 @asynccontextmanager

@@ -546,8 +546,7 @@ def action(  # noqa: PLR0913 - the documented keywords
     _check_use(function, model, style)
 
     def decorate(function: ActionCallback) -> MAILAction:
-        title = name or function.__name__
-        text = description or inspect.getdoc(function)
+        title, text = name or function.__name__, description or inspect.getdoc(function)
         if not text:
             raise ConfigError(f"Action '{title}' is missing a description. {_DESCRIBE}")
         found = _choose_model(title, function, model, parameters)
