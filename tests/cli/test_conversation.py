@@ -200,7 +200,7 @@ async def test_it_is_told_how_to_start_a_server_where_none_answers(
     async with terminal(tmp_path, arguments(url), size=(120, 40)) as person:
         await person.see("mail>")
         person.type("hello")
-        await person.see(rf"cannot connect to {url}, trying again; `mail server` starts a server")
+        await person.see(rf"cannot connect to {url}; `mail server` starts a server")
 
 
 async def scripted(url: str, approval_id: str) -> None:

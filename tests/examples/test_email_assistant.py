@@ -16,6 +16,7 @@ from langgraph.store.memory import InMemoryStore
 
 from mail import MAILSwarm, MAILSwarmTemplate
 from mail.config import EmailConfig
+from mail.core.render import result_as_returned
 from mail.db.base import MemoryRow
 from mail.db.memory import MemoryStore
 from mail.db.preferences import PREFERENCE_KEY, preference_namespace
@@ -173,7 +174,8 @@ MEETING = {
 
 def results_of(world: World) -> list[str]:
     """Return the tool results that the response agent's model has been shown."""
-    return [m["content"] for m in world.response.requests[-1].messages if m.get("role") == "tool"]
+    shown = world.response.requests[-1].messages
+    return [result_as_returned(m["content"]) for m in shown if m.get("role") == "tool"]
 
 
 # --- 1. response agent subgraph -------------------------------------------------------------------

@@ -144,7 +144,7 @@ async def test_its_tools_can_be_actions(url: str, monkeypatch: pytest.MonkeyPatc
     found = await asyncio.to_thread(actions_of_servers, {"notes": entry})
     add = found["notes"]["add"]
     assert add.name == "notes__add" and add.parameters["required"] == ["a", "b"]
-    assert "\n3\n" in await add.function({"a": 1, "b": 2})
+    assert add.untrusted and await add.function({"a": 1, "b": 2}) == "3"
     answer = await add.function({"a": "x", "b": 2})
     assert answer.startswith("Error: the tool failed: ") and "valid integer" in answer
 

@@ -240,7 +240,7 @@ async def test_tools_that_change_change_nothing(hostile: Hostile) -> None:
     assert isinstance(await before.function({"text": "x"}), ActionFailure)
     hostile.mode = "good"
     text = await before.function({"text": "x"})
-    assert "\nhi\n" in text and not isinstance(text, ActionFailure)
+    assert text == "hi" and not isinstance(text, ActionFailure)
     assert (before.name, before.description, json.dumps(before.parameters)) == known
     hostile.tools = [{"name": f"t{number}", "inputSchema": SCHEMA} for number in range(65)]
     with pytest.raises(ConfigError, match="65 tools, more than 64"):

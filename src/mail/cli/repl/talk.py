@@ -111,8 +111,8 @@ def _patient(session: Session, view: View) -> Iterator[None]:
 
     def tell() -> None:
         reached = talk is None or talk.reached
-        lost = "connection lost" if reached else f"cannot connect to {client.base_url}"
-        view.state = f"{lost}, trying again{'' if reached else STARTS}"
+        lost = f"cannot connect to {client.base_url}{STARTS}"
+        view.state = "connection lost, trying again" if reached else lost
 
     before = client.reconnect
     client.reconnect = _Patient(told=tell)
