@@ -107,7 +107,7 @@ SENT = [
     (
         "/swarms",
         lambda c: c.register_swarm("b", "http://b"),
-        {"name": "b", "base_url": "http://b", "volatile": True},
+        {"name": "b", "base_url": "http://b"},
     ),
     (
         "/swarms",

@@ -436,6 +436,7 @@ async def test_an_agent_is_interrupted_and_a_task_is_cancelled(stage: Stage) -> 
 
 async def test_a_busy_model_is_shown_while_it_is_waited_for(stage: Stage) -> None:
     told = "429 from openai/gpt-5-mini, next attempt in 12 s"
+    stage.agent.permits = asyncio.Semaphore(0)  # none is left of another test
     await stage.post("busy few steps, interrupt", "busy")
     await stage.visit("#/tasks/busy")
     await stage.shows(f"supervisor: {told}", ".head")
