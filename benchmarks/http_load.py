@@ -80,7 +80,7 @@ async def stall(url: str, token: str, method: str, path: str, body: str = "") ->
     stalled.setblocking(False)
     loop = asyncio.get_running_loop()
     await loop.sock_connect(stalled, (host, int(port)))
-    lines = [f"{method} {path} HTTP/1.1", "Host: bench", f"Authorization: Bearer {token}"]
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {token}"]
     lines += [f"Content-Length: {len(body)}", "", body]
     await loop.sock_sendall(stalled, "\r\n".join(lines).encode())
     return stalled
@@ -108,7 +108,7 @@ def _request(load: Load, token: str) -> bytes:
     body = json.dumps(load.body)
     lines = [
         f"POST {load.path} HTTP/1.1",
-        "Host: bench",
+        "Host: localhost",
         f"Authorization: Bearer {token}",
         "Content-Type: application/json",
         f"Content-Length: {len(body)}",

@@ -98,6 +98,7 @@ def test_the_record_has_the_documented_fields() -> None:
         "start_time": "2026-01-01T00:00:00+00:00",
         "events": [event("new_message", full_message=ASKED).to_record()],
         "event_count": 0,
+        "ended_by": None,
         "is_running": True,
         "completed": False,
         "status": "running",

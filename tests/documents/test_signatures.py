@@ -43,21 +43,21 @@ SIGNATURES = {
         "name, comm_targets, tools, llm, system='', user_token='', enable_entrypoint=False, "
         "enable_interswarm=False, can_complete_tasks=False, tool_format='responses', "
         "exclude_tools=None, reasoning_effort=None, thinking_budget=None, max_tokens=None, "
-        "memory=True, use_proxy=True, stream_tokens=False, print_llm_streams=True, "
+        "memory=True, use_proxy=None, stream_tokens=False, print_llm_streams=True, "
         "_debug_include_mail_tools=True, default_tool_choice=None"
     ),
     "mail.factories:LiteLLMActionAgentFunction": (
         "name, comm_targets, tools, llm, system, user_token='', enable_entrypoint=False, "
         "enable_interswarm=False, can_complete_tasks=False, tool_format='responses', "
         "exclude_tools=None, reasoning_effort=None, thinking_budget=None, max_tokens=None, "
-        "memory=True, use_proxy=True, _debug_include_mail_tools=True, stream_tokens=False, "
+        "memory=True, use_proxy=None, _debug_include_mail_tools=True, stream_tokens=False, "
         "print_llm_streams=True, default_tool_choice=None"
     ),
     "mail.factories:LiteLLMSupervisorFunction": (
         "name, comm_targets, tools, llm, system='', user_token='', can_complete_tasks=True, "
         "enable_entrypoint=False, enable_interswarm=False, tool_format='responses', "
         "exclude_tools=None, reasoning_effort=None, thinking_budget=None, max_tokens=None, "
-        "memory=True, use_proxy=True, _debug_include_mail_tools=True, stream_tokens=False, "
+        "memory=True, use_proxy=None, _debug_include_mail_tools=True, stream_tokens=False, "
         "print_llm_streams=True, default_tool_choice=None"
     ),
     "mail.stdlib.openai:OpenAIResponsesAgentFunction": (

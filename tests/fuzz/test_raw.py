@@ -16,7 +16,7 @@ from tests.server.kit import TOKENS
 pytestmark = pytest.mark.e2e
 
 ALICE = f"Authorization: Bearer {TOKENS['alice']}\r\n".encode()
-HOST = b"Host: x\r\n"
+HOST = b"Host: localhost\r\n"
 STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 
 

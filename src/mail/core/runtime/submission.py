@@ -387,15 +387,18 @@ class Submissions:
         row = row or await self.context.store.load_task(self.context.owner, task.task_id)
         if row is None:
             raise UnknownTask(task.task_id)
-        task.row, task.stored, task.fresh = row, True, False
-        task.loaded = False
+        task.row, task.loaded = row, False
         known = self.context.active_tasks.resting(row)
         if known is not None:
             task.offer = known.offer
             task.continue_from(known.latest)
             task.take_up(known.peering)
             task.letters = known.letters
-            return
+        else:
+            await self._restore(task, row)
+        task.stored, task.fresh = True, False  # not before: a store that fails is asked again
+
+    async def _restore(self, task: ActiveTask, row: TaskRow) -> None:
         calls = await self.context.store.calls(self.context.owner, task.task_id)
         task.calls = {(call.agent, call.call_id): call for call in calls if not call.is_wait}
         asked = await self.context.store.approvals(self.context.owner, task.task_id)

@@ -95,6 +95,7 @@ def _answer_of(kind: str) -> dict[str, Any]:
     return {
         "type": "object",
         "required": ["type", "args"] if kind in ("edit", "response") else ["type"],
+        "additionalProperties": False,
         "properties": {
             "type": {"const": kind},
             "args": {
