@@ -111,9 +111,8 @@ async def require_role(request: Request, roles: Sequence[str]) -> Caller:
             role; 503 when the authority did not answer, or the settings that name it are wrong.
     """
     caller = await _caller(request)
-    with _as_http():
-        if caller.role not in roles:
-            raise Forbidden(f"invalid role: this requires {' or '.join(roles)}")
+    if caller.role not in roles:
+        raise HTTPException(403, f"invalid role: this requires {' or '.join(roles)}")
     return caller
 
 
