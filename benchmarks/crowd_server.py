@@ -19,7 +19,7 @@ from mail.api import MAILAgentTemplate, MAILSwarmTemplate
 from mail.auth.callers import hash_token
 from mail.config.server import LimitsConfig, ServerConfig, SettingsConfig, StoreConfig, SwarmConfig
 from mail.core.agents import AgentFunction, AgentOutput, ToolChoice
-from mail.db.base import TokenRow
+from mail.db.records import TokenRow
 from mail.db.urls import open_store
 from mail.server.run import run_server
 

@@ -21,7 +21,7 @@ from starlette.responses import PlainTextResponse
 from benchmarks.edge_server import Inserter, edge_template
 from mail.auth.callers import hash_token
 from mail.config.server import LimitsConfig, ServerConfig, SettingsConfig, StoreConfig, SwarmConfig
-from mail.db.base import TokenRow
+from mail.db.records import TokenRow
 from mail.db.urls import open_store
 from mail.logs.setup import init_logger
 from mail.server.app import create_app

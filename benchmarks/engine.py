@@ -28,7 +28,7 @@ from benchmarks.swarm import (
     sqlite_store,
 )
 from mail.core.agents import AgentCore, AgentOutput, ToolChoice
-from mail.db.base import Store
+from mail.db.store import Store
 from mail.llm.completions import encode
 from mail.llm.request import ModelRequest
 

@@ -20,7 +20,7 @@ from benchmarks.crowd_server import token_of
 from benchmarks.http_load import Load, Measured, generate
 from benchmarks.serving import serving
 from mail.auth.callers import hash_token
-from mail.db.base import TokenRow
+from mail.db.records import TokenRow
 from mail.db.urls import open_store
 
 __all__ = ["RoundTrips", "floor", "report", "round_trips", "swarms"]

@@ -23,7 +23,7 @@ import httpx
 from benchmarks.provider import MODELS, running_provider
 from mail.auth.callers import hash_token, new_token
 from mail.db import open_store
-from mail.db.base import TokenRow
+from mail.db.records import TokenRow
 from mail.llm.litellm_model import load_library
 from mail.llm.request import Wire
 from mail.llm.wires import decoder_of

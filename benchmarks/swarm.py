@@ -22,7 +22,7 @@ from mail.core.message import MAILMessage, create_agent_address, create_user_add
 from mail.core.runtime import MAILRuntime
 from mail.core.tools.call import AgentToolCall
 from mail.db import open_store
-from mail.db.base import Store
+from mail.db.store import Store
 
 MESSAGES_PER_TASK = 4
 _COMPOSER = Composer("bench", SystemClock())

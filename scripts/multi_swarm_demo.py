@@ -33,7 +33,7 @@ from mail.client import MAILClient
 from mail.config import ClientConfig
 from mail.core.interswarm import local_task_id
 from mail.db import open_store
-from mail.db.base import Owner
+from mail.db.records import Owner
 
 QUESTION = (
     "We have 200 orders a week, growing 8 percent a month. What should we plan for in 12 months?"

@@ -9,8 +9,8 @@ import pytest
 from mail import MAILSwarm, MAILSwarmTemplate
 from mail.core.interswarm import PEER_ROLE
 from mail.core.runtime import MAILRuntime
-from mail.db.base import Owner
 from mail.db.memory import MemoryStore
+from mail.db.records import Owner
 from mail.errors import ConfigError, Forbidden, ProtocolError, RoutingError, UnknownTask
 from mail.net import SwarmRegistry
 from mail.testing import LoopbackPeer

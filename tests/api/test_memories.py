@@ -6,8 +6,8 @@ import pytest
 
 from mail import MAILAgentTemplate, MAILSwarmTemplate
 from mail.clock import SystemClock
-from mail.db.base import Owner
 from mail.db.memory import MemoryStore
+from mail.db.records import Owner
 from mail.errors import ConfigError
 from mail.factories import LiteLLMSupervisorFunction
 from mail.llm.script import Step, call

@@ -18,8 +18,8 @@ import pytest
 
 from mail import MAILAgentTemplate, MAILSwarmTemplate
 from mail.auth.callers import hash_token
-from mail.db.base import TokenRow
-from mail.db.sqlite.store import SQLiteStore
+from mail.db.records import TokenRow
+from mail.db.sqlite.driver import SQLiteStore
 from mail.errors import MAILError
 from scripts.ports import free_port
 

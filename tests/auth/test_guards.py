@@ -9,8 +9,8 @@ import pytest
 from fastapi import Depends, FastAPI
 
 from mail.auth.builtin import hash_token, new_token
-from mail.db.base import TokenRow
-from mail.db.sqlite.store import SQLiteStore
+from mail.db.records import TokenRow
+from mail.db.sqlite.driver import SQLiteStore
 from mail.utils import (
     caller_is_admin,
     caller_is_admin_or_user,

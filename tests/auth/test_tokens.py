@@ -10,8 +10,8 @@ import pytest
 from mail.auth.builtin import BuiltinAuth, RemoteAuth, build_auth
 from mail.auth.callers import Caller, hash_token, new_token
 from mail.auth.token_cache import UNKNOWN_AT_ONCE, UNKNOWN_WAITING, Found, TokenCache
-from mail.db.base import TokenRow
 from mail.db.memory import MemoryStore
+from mail.db.records import TokenRow
 from mail.errors import AuthUnavailable, ConfigError, Unauthenticated
 from tests.server.token_stub import Service
 

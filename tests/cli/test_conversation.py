@@ -13,8 +13,8 @@ import pytest
 from mail.auth.builtin import hash_token
 from mail.cli.commands import main
 from mail.client import MAILClient
-from mail.db.base import TokenRow
 from mail.db.memory import MemoryStore
+from mail.db.records import TokenRow
 from mail.db.urls import open_store
 from mail.server.app import create_app
 from scripts.ports import free_port

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mail.cli import main
-from mail.db.postgres.store import PostgresStore
+from mail.db.postgres.driver import PostgresStore
 from mail.net import SwarmRegistry
 from mail.net.endpoints import public_key
 from mail.net.peers import PeerAccess

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from mail.cli import main
-from mail.db.base import SwarmClaim
 from mail.db.inspect import look_at_store
-from mail.db.postgres.store import PostgresStore
+from mail.db.postgres.driver import PostgresStore
+from mail.db.records import SwarmClaim
 from mail.db.sqlite.lock import DatabaseLock
 from mail.db.urls import open_store
 from mail.net.endpoints import missing_token

@@ -40,7 +40,7 @@ async def mail(*arguments: str) -> int:
 async def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A folder with a configuration, and a database with two callers' tasks; its URL."""
     from mail.auth.builtin import hash_token
-    from mail.db.base import TokenRow
+    from mail.db.records import TokenRow
     from mail.db.urls import open_store
 
     monkeypatch.chdir(tmp_path)
@@ -180,7 +180,7 @@ async def test_tasks_are_deleted_beside_the_server_and_by_it(
 async def test_mail_that_was_set_aside_is_listed_tried_again_and_discarded(
     place: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from mail.db.base import Owner
+    from mail.db.records import Owner
     from mail.db.urls import open_store
 
     store, alice = open_store(place), Owner("test-swarm", "user", "alice")
@@ -223,7 +223,8 @@ async def test_tasks_of_callers_without_a_token_are_listed(
     place: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from mail.core.tasks import TaskState
-    from mail.db.base import Owner, Post, TaskRow
+    from mail.db.post import Post
+    from mail.db.records import Owner, TaskRow
     from mail.db.urls import open_store
 
     store = open_store(place)

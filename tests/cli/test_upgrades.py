@@ -13,11 +13,11 @@ import pytest
 
 from mail.cli.commands import main
 from mail.db import open_store
-from mail.db.base import SwarmClaim
 from mail.db.migrate import migrate, packaged_migrations, schema_version
 from mail.db.postgres import migrate as postgres
-from mail.db.postgres.store import PostgresStore
+from mail.db.postgres.driver import PostgresStore
 from mail.db.postgres.swarm_lock import claim_key
+from mail.db.records import SwarmClaim
 from mail.errors import StoreError, StoreLocked
 from tests.support.postgres import Cluster, query
 

@@ -19,8 +19,8 @@ from mcp.server.lowlevel.server import Server as McpServer
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from mail.auth.builtin import hash_token
-from mail.db.base import TokenRow
 from mail.db.memory import MemoryStore
+from mail.db.records import TokenRow
 from mail.server.app import create_app
 from tests.server.kit import CALLERS, TOKENS, Template, config, running_server
 

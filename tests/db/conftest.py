@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from mail.core.tasks import TaskState
-from mail.db.base import Delivery, EventRow, MemoryRow, Owner, Post, Store, TaskRow, TurnCommit
 from mail.db.memory import MemoryStore
+from mail.db.post import Post, TurnCommit
+from mail.db.records import Delivery, EventRow, MemoryRow, Owner, TaskRow
+from mail.db.store import Store
 from tests.support.databases import DATABASES, Database
 
 NOW = "2026-01-01T10:00:00.000000+00:00"

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from mail.db.base import MemoryRow, Owner, SwarmClaim
 from mail.db.inspect import live_server
-from mail.db.postgres.store import PostgresStore
+from mail.db.postgres.driver import PostgresStore
 from mail.db.postgres.swarm_lock import claim_key
+from mail.db.records import MemoryRow, Owner, SwarmClaim
 from mail.errors import StoreError, StoreLocked
 from tests.support.postgres import Cluster, execute, query
 
@@ -89,7 +89,7 @@ async def test_one_more_swarm_is_held_like_the_first(make: Make, url: str) -> No
     await second.close()
     for _ in range(2):
         await first.claim_swarm("beta")
-    broken = first._session.keeper._connection  # type: ignore[union-attr]
+    broken = first.driver._session.keeper._connection  # type: ignore[union-attr]
     query(url, END_CLAIM, key_of(url))
     async with asyncio.timeout(20):
         while not broken.is_closed():
@@ -103,7 +103,7 @@ async def test_one_more_swarm_is_held_like_the_first(make: Make, url: str) -> No
 async def test_a_session_that_broke_is_taken_again(make: Make, url: str) -> None:
     store = make()
     await store.open()
-    broken = store._session.keeper._connection  # type: ignore[union-attr]
+    broken = store.driver._session.keeper._connection  # type: ignore[union-attr]
     assert query(url, END_CLAIM, key_of(url)) == [(True,)]
     async with asyncio.timeout(20):
         while not broken.is_closed():
@@ -122,13 +122,13 @@ async def test_a_server_that_lost_its_swarm_says_so_and_writes_no_more(
     back = threading.Event()
     # The first server sleeps while the second one is started.
     monkeypatch.setattr("mail.db.postgres.swarm_lock.pause_before", lambda attempt: 0.0)
-    taken = store._session.keeper._connect  # type: ignore[union-attr]
+    taken = store.driver._session.keeper._connect  # type: ignore[union-attr]
 
     async def late():
         await asyncio.to_thread(back.wait)
         return await taken()
 
-    monkeypatch.setattr(store._session.keeper, "_connect", late)  # type: ignore[union-attr]
+    monkeypatch.setattr(store.driver._session.keeper, "_connect", late)  # type: ignore[union-attr]
     query(url, END_CLAIM, key_of(url))
     await faster.open()
     back.set()
@@ -142,8 +142,8 @@ async def test_a_server_that_lost_its_swarm_says_so_and_writes_no_more(
 async def test_a_dead_session_of_ones_own_does_not_stand_in_the_way(make: Make, url: str) -> None:
     store = make()
     await store.open()
-    keeper = store._session.keeper  # type: ignore[union-attr]
-    loop = store._session.loop  # type: ignore[union-attr]
+    keeper = store.driver._session.keeper  # type: ignore[union-attr]
+    loop = store.driver._session.loop  # type: ignore[union-attr]
     # The server still holds it to be alive: only our end forgets it.
     forgotten = keeper._connection
     forgotten.remove_termination_listener(keeper._broke)

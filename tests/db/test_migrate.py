@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from mail.core.tasks import TaskState
-from mail.db.base import Owner, Post
 from mail.db.migrate import Migration, migrate, packaged_migrations, schema_version
-from mail.db.sqlite.store import SQLiteStore
+from mail.db.post import Post
+from mail.db.records import Owner
+from mail.db.sqlite.driver import SQLiteStore
 from mail.errors import StoreError
 
 ONE = Migration(1, "0001_one", "-- a; comment\nCREATE TABLE a (x);\nINSERT INTO a VALUES ('1;2');")

@@ -14,13 +14,13 @@ import asyncpg
 import pytest
 
 from mail.core.tasks import TaskState
-from mail.db.base import HistoryRow
-from mail.db.postgres import store as postgres
+from mail.db.postgres import driver as postgres
 from mail.db.postgres import writer as postgres_writer
 from mail.db.postgres.connect import as_store_error
-from mail.db.postgres.store import PostgresStore, Reader
+from mail.db.postgres.driver import PostgresStore, Reader
 from mail.db.postgres.values import jsonb_text, moment
 from mail.db.postgres.writer import _OutcomeUnknown
+from mail.db.records import HistoryRow
 from mail.errors import ConfigError, StoreError
 from tests.support.databases import Hold
 from tests.support.postgres import PASSWORD, Cluster, query
@@ -133,8 +133,8 @@ class TestLostConnections:
         hold = Hold(store)
         await hold.until_busy()
         broken = BrokenCommit(store, arrives=True)
-        assert store._session is not None
-        monkeypatch.setattr(store._session.writer, "_was_committed", unknown)
+        assert store.driver._session is not None
+        monkeypatch.setattr(store.driver._session.writer, "_was_committed", unknown)
         posts = [asyncio.create_task(store.post(rows.post(f"t{n}", new=True))) for n in range(2)]
         await asyncio.sleep(0)
         await hold.release()
@@ -150,8 +150,8 @@ class TestLostConnections:
         async with locked(url, "task_responses"):
             readings = [asyncio.create_task(store.response(rows.alice, "first")) for _ in range(40)]
             await until_waiting(url, 19)
-            assert store._session is not None
-            store._session.writer._connection.terminate()
+            assert store.driver._session is not None
+            store.driver._session.writer._connection.terminate()
             async with asyncio.timeout(10):
                 await store.post(rows.post("second"))
             assert not any(reading.done() for reading in readings)
@@ -238,7 +238,7 @@ class TestSilence:
         finally:
             await asyncio.to_thread(cluster.start)
         await store.post(rows.post("t0", new=True))
-        assert break_connections(store._dsn) > 0
+        assert break_connections(store.driver._dsn) > 0
         await store.post(rows.post("t1", new=True))  # tried again, as before
         assert len(await store.list_tasks(rows.alice)) == 3
 
@@ -251,7 +251,7 @@ class BrokenCommit:
         self.done = threading.Event()
         self._arrives = arrives
         self._then = then
-        session = store._session
+        session = store.driver._session
         assert session is not None
         self._real = session.writer._connection
         session.writer._connection = self
@@ -378,7 +378,7 @@ class TestClosing:
     async def test_a_reader_takes_no_more_afterwards(
         self, store: PostgresStore, rows: Rows
     ) -> None:
-        session = store._session
+        session = store.driver._session
         assert session is not None
         await store.close()
 
@@ -458,7 +458,7 @@ class TestOpening:
         async def look(connection: Any) -> Any:
             return await connection.fetchval("SHOW synchronous_commit")
 
-        assert await store._write(look) == expected
+        assert await store.driver._session.writer.run(look) == expected
         await store.close()
 
     async def test_full_durability_does_not_rely_on_the_servers_default(
@@ -470,7 +470,7 @@ class TestOpening:
         async def look(connection: Any) -> Any:
             return await connection.fetchval("SHOW synchronous_commit")
 
-        assert await store._write(look) == "on"
+        assert await store.driver._session.writer.run(look) == "on"
         await store.close()
 
     async def test_a_failure_to_connect_tells_no_secret(self, cluster: Cluster) -> None:

@@ -12,12 +12,12 @@ import pytest
 from mail.core.runtime import MAILRuntime
 from mail.core.tasks import TaskState
 from mail.core.tools import AgentToolCall
-from mail.db.base import HistoryRow, Owner
 from mail.db.migrate import Migration, packaged_migrations
 from mail.db.postgres import connect as postgres_connect
 from mail.db.postgres import migrate as postgres_migrate
+from mail.db.postgres.driver import PostgresStore
 from mail.db.postgres.migrate import DOCUMENTED_TABLES, migrate, schema_version
-from mail.db.postgres.store import PostgresStore
+from mail.db.records import HistoryRow, Owner
 from mail.errors import StoreError
 from tests.support.postgres import Cluster, execute, query
 from tests.support.swarm import supervisor, user_message

@@ -14,15 +14,15 @@ from typing import IO
 
 import pytest
 
-from mail.db.base import MemoryRow, Owner, TokenRow
 from mail.db.migrate import schema_version
+from mail.db.records import MemoryRow, Owner, TokenRow
+from mail.db.sqlite.driver import SQLiteStore
 from mail.db.sqlite.lock import users_of
-from mail.db.sqlite.store import SQLiteStore
 from mail.errors import StoreError, StoreLocked
 
 OWN = """
 import asyncio, sys
-from mail.db.sqlite.store import SQLiteStore
+from mail.db.sqlite.driver import SQLiteStore
 
 async def own():
     store = SQLiteStore(sys.argv[1], swarm=(sys.argv[2:] or [None])[0])
@@ -43,8 +43,9 @@ connection.close()
 
 FLOOD = """
 import asyncio, sys
-from mail.db.base import EventRow, Owner, Post, TaskRow
-from mail.db.sqlite.store import SQLiteStore
+from mail.db.post import Post
+from mail.db.records import EventRow, Owner, TaskRow
+from mail.db.sqlite.driver import SQLiteStore
 
 async def keep_posting(store, swarm, worker):
     for n in range(1_000_000):
@@ -68,7 +69,7 @@ asyncio.run(main())
 
 BUSY = """
 import asyncio, sys, time
-from mail.db.sqlite.store import SQLiteStore
+from mail.db.sqlite.driver import SQLiteStore
 
 def work(cursor):
     cursor.execute("INSERT INTO sweeps VALUES ('x', 'y') ON CONFLICT DO NOTHING")
@@ -77,7 +78,7 @@ def work(cursor):
 async def main():
     store = SQLiteStore(sys.argv[1], swarm=sys.argv[2])
     await store.open()
-    writing = [store._write(work) for _ in range(10_000)]
+    writing = [store.driver._session.writer.run(work) for _ in range(10_000)]
     print("open", flush=True)
     await asyncio.gather(*writing)
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mail.db import open_store
-from mail.db.base import MemoryRow, Owner, Store
 from mail.db.memory import MemoryStore
+from mail.db.records import MemoryRow, Owner
+from mail.db.store import Store
 from mail.utils.store import get_langmem_store
 
 if TYPE_CHECKING:

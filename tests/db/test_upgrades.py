@@ -7,10 +7,10 @@ from typing import Any, Final
 import asyncpg
 
 from mail.core.tasks import TaskState
-from mail.db.base import HistoryRow
 from mail.db.migrate import migrate, packaged_migrations
+from mail.db.postgres.driver import PostgresStore
 from mail.db.postgres.migrate import migrate as migrate_postgres
-from mail.db.postgres.store import PostgresStore
+from mail.db.records import HistoryRow
 from tests.support.databases import Database, PostgresDatabase, SQLiteDatabase
 
 LONG: Final = "old " * 5000

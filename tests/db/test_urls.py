@@ -6,8 +6,8 @@ import pytest
 
 from mail.db import open_store
 from mail.db.memory import MemoryStore
-from mail.db.postgres.store import PostgresStore
-from mail.db.sqlite.store import SQLiteStore
+from mail.db.postgres.driver import PostgresStore
+from mail.db.sqlite.driver import SQLiteStore
 from mail.errors import ConfigError
 
 

@@ -14,7 +14,7 @@ import pytest
 from mail.auth.builtin import BuiltinAuth, hash_token, new_token
 from mail.config.server import ServerConfig, SettingsConfig, SwarmConfig
 from mail.db import open_store
-from mail.db.base import TokenRow
+from mail.db.records import TokenRow
 from mail.server.app import create_app
 from tests.docs.pages import PAGES, ROOT, blocks, name_of
 from tests.server.kit import serving

@@ -21,8 +21,8 @@ from pathlib import Path
 import httpx
 
 from mail.auth.callers import hash_token
-from mail.db.base import TokenRow
-from mail.db.sqlite.store import SQLiteStore
+from mail.db.records import TokenRow
+from mail.db.sqlite.driver import SQLiteStore
 from scripts.ports import free_port
 from tests.documents.primer_swarms import minimal_swarm
 

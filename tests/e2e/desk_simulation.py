@@ -25,7 +25,8 @@ import aiohttp
 
 from mail.auth.callers import hash_token
 from mail.config.server import FilesConfig, TeamsConfig
-from mail.db.base import Store, TokenRow
+from mail.db.records import TokenRow
+from mail.db.store import Store
 from mail.db.urls import open_store
 from mail.server.app import create_app
 from tests.e2e.desk_agents import BOSS, CLERK, REQUESTS, make_swarm, mates, targets

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mail.config.server import (
     FilesConfig,
@@ -20,7 +21,7 @@ from mail.config.server import (
     SwarmConfig,
     TeamsConfig,
 )
-from mail.db.base import Post, Store, TurnCommit
+from mail.db.post import Post, TurnCommit
 from mail.db.urls import open_store
 from mail.logs.setup import init_logger
 from mail.server.run import run_server
@@ -28,6 +29,9 @@ from mail.testing import KillingStore, KillPoint
 from tests.e2e.desk_agents import make_swarm
 from tests.e2e.swarm import SWARM, make_template
 from tests.support.provider import __main__ as provider
+
+if TYPE_CHECKING:
+    from mail.db.store import Store
 
 NO_LIMITS = LimitsConfig(max_requests=0, max_running_tasks=0, max_streams=0, request_rate=0.0)
 

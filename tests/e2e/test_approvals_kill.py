@@ -24,7 +24,7 @@ from mail import Approval, MAILAction
 from mail.api import MAILAgentTemplate, MAILSwarmTemplate
 from mail.auth.callers import hash_token
 from mail.config.server import ServerConfig, SettingsConfig, SwarmConfig
-from mail.db.base import TokenRow
+from mail.db.records import TokenRow
 from mail.db.urls import open_store
 from mail.factories.supervisor import LiteLLMSupervisorFunction
 from mail.llm import ScriptedModel, call

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from mail.db.base import Store
 from mail.db.desk import DeskPost, LetterFilter, LetterRow, PageRow, ReceiptRow
 from mail.db.memory import MemoryStore
+from mail.db.store import Store
 from mail.db.urls import open_store
 from tests.e2e.desk_simulation import (
     Found,

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from mail.auth.callers import hash_token
-from mail.db.base import TokenRow
+from mail.db.records import TokenRow
 from mail.db.urls import open_store
 from tests.e2e.processes import Place
 

@@ -12,7 +12,8 @@ import pytest
 
 from mail.client import MAILClient
 from mail.core.tasks import TaskState
-from mail.db.base import EventRow, Owner, Post, TaskRow
+from mail.db.post import Post
+from mail.db.records import EventRow, Owner, TaskRow
 from mail.db.urls import open_store
 from tests.e2e.processes import TOKENS, Place, bearer
 from tests.e2e.swarm import SWARM

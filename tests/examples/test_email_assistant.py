@@ -17,9 +17,9 @@ from langgraph.store.memory import InMemoryStore
 from mail import MAILSwarm, MAILSwarmTemplate
 from mail.config import EmailConfig
 from mail.core.render import result_as_returned
-from mail.db.base import MemoryRow
 from mail.db.memory import MemoryStore
 from mail.db.preferences import PREFERENCE_KEY, preference_namespace
+from mail.db.records import MemoryRow
 from mail.examples.email_assistant import (
     GMAIL_TOOLS_PROMPT,
     agent_system_prompt_hitl_memory,

@@ -14,8 +14,8 @@ from mail.core.agents import AgentOutput, ToolChoice
 from mail.core.call_context import CallContext, ConsoleSink, NullSink, StreamSink, enter_call
 from mail.core.render import PRIMER
 from mail.core.tools.call import AgentToolCall
-from mail.db.base import Owner
 from mail.db.memory import MemoryStore
+from mail.db.records import Owner
 from mail.errors import ConfigError
 from mail.factories import (
     ActionAgentFunction,

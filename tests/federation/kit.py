@@ -23,8 +23,9 @@ from mail.config.server import (
     StoreConfig,
     SwarmConfig,
 )
-from mail.db.base import Store, TokenRow
 from mail.db.memory import MemoryStore
+from mail.db.records import TokenRow
+from mail.db.store import Store
 from mail.db.urls import open_store
 from mail.factories.action import LiteLLMActionAgentFunction
 from mail.factories.base import LiteLLMAgentFunction
@@ -144,7 +145,7 @@ class Node:
     async def guest_task(self, task_id: str, peer: str) -> Any:
         """Return the stored task of another swarm."""
         from mail.core.interswarm import PEER_ROLE
-        from mail.db.base import Owner
+        from mail.db.records import Owner
 
         return await self.store.load_task(Owner(self.name, PEER_ROLE, peer), task_id)
 

@@ -20,7 +20,7 @@ from typing import Any
 import httpx
 
 from mail.auth.callers import hash_token
-from mail.db.base import TokenRow
+from mail.db.records import TokenRow
 from mail.db.urls import open_store
 from scripts.ports import free_port
 

@@ -19,7 +19,7 @@ from mail.auth.callers import Caller
 from mail.core.interswarm import MAX_CONTRIBUTORS, PEER_ROLE
 from mail.core.runtime.peering import load_peering
 from mail.core.schema import parse_interswarm_message
-from mail.db.base import Owner
+from mail.db.records import Owner
 from mail.server.routes import interswarm
 from tests.federation.harbour import HARBOUR, WEATHER, forecast, harbour, weather
 from tests.federation.kit import (

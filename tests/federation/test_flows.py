@@ -10,7 +10,8 @@ import pytest
 
 from mail.api import MAILSwarmTemplate
 from mail.core.interswarm import PEER_ROLE
-from mail.db.base import Owner, Store
+from mail.db.records import Owner
+from mail.db.store import Store
 from mail.llm.script import Script, Steps, call
 from mail.llm.script_view import ScriptView
 from mail.testing import LoopbackPeer

@@ -7,8 +7,8 @@ from typing import Any
 
 from mail import MAILSwarm
 from mail.core.interswarm import PEER_ROLE
-from mail.db.base import Owner
 from mail.db.memory import MemoryStore
+from mail.db.records import Owner
 from mail.net import SwarmRegistry
 from tests.api.federated import Door, template
 from tests.federation.harbour import WEATHER, harbour, weather

@@ -20,8 +20,8 @@ import httpx
 import pytest
 
 from mail.auth.callers import hash_token
-from mail.db.base import TokenRow
-from mail.db.sqlite.store import SQLiteStore
+from mail.db.records import TokenRow
+from mail.db.sqlite.driver import SQLiteStore
 from scripts.ports import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(170)]

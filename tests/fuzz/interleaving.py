@@ -19,7 +19,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from mail.core.agents import AgentFunction
-from mail.db.base import Store
+from mail.db.store import Store
 from mail.errors import StoreError
 from mail.server.app import create_app
 from mail.server.instances import Served

@@ -13,7 +13,8 @@ import httpx
 
 from mail.auth.builtin import hash_token
 from mail.config.server import LimitsConfig
-from mail.db.base import Store, TokenRow
+from mail.db.records import TokenRow
+from mail.db.store import Store
 from mail.db.urls import open_store
 from mail.egress.client import EgressPolicy
 from mail.net.peers import PeerAccess

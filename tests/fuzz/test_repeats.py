@@ -15,9 +15,10 @@ import pytest
 
 from mail.auth.builtin import hash_token
 from mail.core.tasks import TaskState
-from mail.db.base import Owner, Store, TokenRow
 from mail.db.memory import MemoryStore
-from mail.db.sqlite.store import SQLiteStore
+from mail.db.records import Owner, TokenRow
+from mail.db.sqlite.driver import SQLiteStore
+from mail.db.store import Store
 from tests.fuzz.effort import EFFORT
 from tests.fuzz.interleaving import (
     HARNESS,

@@ -12,7 +12,7 @@ from mail.clock import SystemClock
 from mail.core.envelope import Envelope
 from mail.core.interswarm import DeliveryOutcome, wrap
 from mail.core.wire import MAILInterswarmMessage, MAILMessage
-from mail.db.base import OutboxChange, OutboxRow, Owner, TaskRow
+from mail.db.records import OutboxChange, OutboxRow, Owner, TaskRow
 from mail.errors import StoreError
 from mail.net import InterswarmRouter, SwarmRegistry
 from mail.testing import LoopbackPeer

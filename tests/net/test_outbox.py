@@ -17,8 +17,9 @@ import pytest
 from mail.core.interswarm import DeliveryOutcome
 from mail.core.tasks import TaskState
 from mail.db import open_store
-from mail.db.base import OutboxChange, OutboxRow, Owner, Post, TaskRow
 from mail.db.memory import MemoryStore
+from mail.db.post import Post
+from mail.db.records import OutboxChange, OutboxRow, Owner, TaskRow
 from mail.errors import ShuttingDown, ToolError, UnknownTask
 from mail.net.outbox import OutboxSender, PeerGateway, SendingSettings
 from mail.net.registry import SwarmRegistry

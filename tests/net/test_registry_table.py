@@ -12,10 +12,11 @@ import pytest
 
 from mail.auth.builtin import hash_token
 from mail.config.server import FederationConfig, SwarmConfig
-from mail.db.base import RegistryRecords, TokenRow
 from mail.db.memory import MemoryStore
-from mail.db.postgres.store import PostgresStore
-from mail.db.sqlite.store import SQLiteStore
+from mail.db.postgres.driver import PostgresStore
+from mail.db.records import TokenRow
+from mail.db.registry import RegistryVerbs
+from mail.db.sqlite.driver import SQLiteStore
 from mail.errors import StoreConflict, StoreError
 from mail.net import SwarmRegistry
 from mail.net.registry_file import RegistryContent
@@ -104,7 +105,7 @@ class TestStore:
     async def test_only_a_store_that_servers_share_has_registries(self, tmp_path: Path) -> None:
         assert shared_registry(MemoryStore(), "alpha", "r.json") is None
         assert shared_registry(SQLiteStore(tmp_path / "mail.db"), "alpha", "r.json") is None
-        assert isinstance(PostgresStore("postgresql://u@h/d"), RegistryRecords)
+        assert isinstance(PostgresStore("postgresql://u@h/d"), RegistryVerbs)
 
 
 class TestSharing:

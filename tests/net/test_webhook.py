@@ -15,8 +15,9 @@ from aiohttp import web
 from mail.clock import SystemClock
 from mail.core.tasks import TaskState
 from mail.db.approvals import ApprovalRow
-from mail.db.base import Owner, Post
 from mail.db.memory import MemoryStore
+from mail.db.post import Post
+from mail.db.records import Owner
 from mail.db.webhooks import WebhookRow
 from mail.errors import StoreError, UnknownWebhook
 from mail.net.webhook import WebhookSender, WebhookSettings, signature

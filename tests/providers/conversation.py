@@ -15,7 +15,8 @@ from mail import MAILAgentTemplate, MAILSwarm, MAILSwarmTemplate
 from mail.core.events import TaskEvent
 from mail.core.runtime import RuntimeSettings
 from mail.core.tasks import TaskState
-from mail.db.base import Post, Receipt, Store, TurnCommit
+from mail.db.post import Post, Receipt, TurnCommit
+from mail.db.store import Store
 from mail.db.urls import open_store
 from mail.factories import LiteLLMSupervisorFunction
 from mail.llm.compress import Compressor

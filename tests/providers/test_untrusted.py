@@ -238,7 +238,7 @@ async def test_what_an_agent_remembers_is_data_and_what_mail_says_is_not(
 
 
 async def _memories(*_: Any, **__: Any) -> list[Any]:
-    from mail.db.base import MemoryRow
+    from mail.db.records import MemoryRow
 
     return [MemoryRow(("lead_memory",), "k", json.dumps({"text": FORGED}), "", "")]
 

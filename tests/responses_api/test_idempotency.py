@@ -9,7 +9,7 @@ import pytest
 from openai import AsyncOpenAI, ConflictError
 
 from mail.db.memory import MemoryStore
-from mail.db.sqlite.store import SQLiteStore
+from mail.db.sqlite.driver import SQLiteStore
 from mail.errors import StoreError
 from mail.responses_api.records import Records
 from mail.server.app import create_app

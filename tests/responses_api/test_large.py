@@ -13,8 +13,8 @@ from mail.auth.callers import Caller
 from mail.core.pieces import PIECE
 from mail.core.tasks import TaskState
 from mail.core.usage import Usage
-from mail.db.base import MemoryRow, Owner
 from mail.db.memory import MemoryStore
+from mail.db.records import MemoryRow, Owner
 from mail.responses_api import records
 from mail.responses_api.output import ResponseEnding, ended_response, new_response
 from mail.server.app import create_app

@@ -7,8 +7,8 @@ import pytest
 from fastapi import FastAPI
 
 from mail.auth.builtin import hash_token
-from mail.db.base import TokenRow
 from mail.db.memory import MemoryStore
+from mail.db.records import TokenRow
 from mail.server.app import create_app
 from tests.server.kit import CALLERS, TOKENS, Script, Template, config, serving
 

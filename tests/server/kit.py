@@ -27,7 +27,9 @@ from mail.core.agents import AgentCore
 from mail.core.call_context import current_call
 from mail.core.tools.call import AgentToolCall
 from mail.core.usage import Usage
-from mail.db.base import Owner, Post, Store, TurnCommit
+from mail.db.post import Post, TurnCommit
+from mail.db.records import Owner
+from mail.db.store import Store
 from mail.errors import ModelError
 from mail.server.connections import guarded
 

@@ -26,8 +26,9 @@ from mail.api import MAILAgentTemplate, MAILSwarmTemplate
 from mail.auth.builtin import hash_token
 from mail.config.server import FederationConfig, SwarmConfig, WebhookConfig
 from mail.core.tasks import TaskState
-from mail.db.base import EventRow, OutboxRow, Owner, Post, TaskRow, TokenRow
 from mail.db.memory import MemoryStore
+from mail.db.post import Post
+from mail.db.records import EventRow, OutboxRow, Owner, TaskRow, TokenRow
 from mail.db.webhooks import WebhookRow
 from mail.factories.supervisor import LiteLLMSupervisorFunction
 from mail.llm import ScriptedModel, call, fail

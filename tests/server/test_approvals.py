@@ -13,14 +13,15 @@ from mail import Approval, MAILAction
 from mail.api import MAILAgentTemplate, MAILSwarmTemplate
 from mail.auth.callers import Caller
 from mail.client import MAILClient
-from mail.db.base import Owner
 from mail.db.memory import MemoryStore
+from mail.db.records import Owner
 from mail.errors import ClientHTTPError
 from mail.factories.supervisor import LiteLLMSupervisorFunction
 from mail.llm import ScriptedModel, call
 from mail.llm.script_view import ScriptView
 from mail.server.app import create_app
 from tests.server.kit import TOKENS, bearer, config, serving
+from tests.support.sql import change
 
 SENT: list[dict[str, Any]] = []
 
@@ -236,8 +237,8 @@ async def test_a_large_call_is_answered_at_once_and_its_record_waits_for_room(
         found = await store.find_approval("test-swarm", first["approval_id"])
         assert found is not None
         text = "\N{OPEN BOOK}" * 100_000
-        large = found.row._replace(description=text)
-        store._put_approvals(found.owner, found.task_id, [large])
+        statement = "UPDATE approvals SET description = $1 WHERE approval_id = $2"
+        await change(store, statement, text, found.row.approval_id)
         room = app.state.mail.quotas.room(Caller("user", "alice"))
         room.taken = 10 * room.size  # of answers that nobody reads
         answer = asyncio.create_task(reply(api, "alice", first, {"type": "accept"}))

@@ -20,8 +20,9 @@ from mail import Approval, MAILAction
 from mail.api import MAILAgentTemplate, MAILSwarmTemplate
 from mail.cli.common import cleaned
 from mail.core.tasks import TaskState
-from mail.db.base import EventRow, OutboxRow, Owner, Post, TaskRow
 from mail.db.memory import MemoryStore
+from mail.db.post import Post
+from mail.db.records import EventRow, OutboxRow, Owner, TaskRow
 from mail.db.webhooks import WebhookRow
 from mail.factories.supervisor import LiteLLMSupervisorFunction
 from mail.llm import ScriptedModel, call

@@ -21,8 +21,9 @@ import yaml
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from mail.db.base import OutboxRow, Owner, Post, TaskRow
 from mail.db.memory import MemoryStore
+from mail.db.post import Post
+from mail.db.records import OutboxRow, Owner, TaskRow
 from mail.db.webhooks import WebhookRow
 from mail.net.endpoints import SwarmFacts, make_endpoint
 from mail.net.peers import PeerAccess

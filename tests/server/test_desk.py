@@ -15,7 +15,7 @@ from fastapi import FastAPI
 
 from mail.auth.builtin import hash_token
 from mail.config.server import StoreConfig
-from mail.db.base import TokenRow
+from mail.db.records import TokenRow
 from mail.db.urls import open_store
 from mail.net.endpoints import SwarmFacts, make_endpoint
 from mail.server.app import create_app

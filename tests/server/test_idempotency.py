@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from mail.auth.builtin import hash_token
 from mail.core.usage import Usage
-from mail.db.base import IdempotencyRow, Owner, TokenRow
 from mail.db.memory import MemoryStore
-from mail.db.sqlite.store import SQLiteStore
+from mail.db.records import IdempotencyRow, Owner, TokenRow
+from mail.db.sqlite.driver import SQLiteStore
 from mail.server.app import create_app
 from mail.server.idempotency import fingerprint
 from mail.server.routes.files import upload_file
@@ -29,6 +29,7 @@ from mail.server.routes.messages import message
 from mail.server.routes.responses import create_response
 from mail.testing import tool_calls
 from tests.server.kit import CALLERS, TOKENS, Script, Template, bearer, config, frames, serving
+from tests.support.sql import rows
 
 ALICE = Owner("test-swarm", "user", "alice")
 REPLAYED = "idempotency-replayed"
@@ -87,7 +88,7 @@ class TestMessages:
             answer = await client.post("/message", json={"body": "hi"}, headers=bearer("alice"))
             assert REPLAYED not in answer.headers
         assert script.calls == 2
-        assert not store._shelves[ALICE].keys
+        assert await rows(store, "SELECT key FROM idempotency") == []
 
     async def test_many_at_once_make_one_run(
         self, client: httpx.AsyncClient, script: Script

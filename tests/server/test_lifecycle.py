@@ -114,7 +114,7 @@ PROGRAM = """
 import asyncio, sys
 import uvicorn
 from mail.server.app import create_app
-from mail.db.base import TokenRow
+from mail.db.records import TokenRow
 from mail.db.memory import MemoryStore
 from mail.server.run import run_server
 from mail.auth.builtin import hash_token

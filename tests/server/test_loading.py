@@ -14,9 +14,10 @@ from mail.api import MAILSwarmTemplate
 from mail.client import MAILClient
 from mail.config import ClientConfig
 from mail.config.server import REMOTE_AGENT_PARAMS, SwarmConfig
-from mail.db.base import IdempotencyRow, Owner, Store, SwarmClaim
 from mail.db.memory import MemoryStore
-from mail.db.postgres.store import PostgresStore
+from mail.db.postgres.driver import PostgresStore
+from mail.db.records import IdempotencyRow, Owner, SwarmClaim
+from mail.db.store import Store
 from mail.errors import ClientHTTPError
 from mail.server.app import create_app
 from tests.server.kit import TOKENS, bearer, config, serving

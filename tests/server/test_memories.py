@@ -14,9 +14,11 @@ from mail import Approval, MAILAction
 from mail.api import MAILAgentTemplate, MAILSwarmTemplate
 from mail.auth.callers import Caller
 from mail.config.server import MemoryConfig
-from mail.db.base import Owner, Post, Store
 from mail.db.memory import MemoryStore
+from mail.db.post import Post
 from mail.db.preferences import KEPT_VERSIONS, FeedbackRow
+from mail.db.records import Owner
+from mail.db.store import Store
 from mail.factories.supervisor import LiteLLMSupervisorFunction
 from mail.llm.litellm_model import close_clients, load_parts
 from mail.llm.script import Step, call, say

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -13,13 +14,15 @@ from mail.auth.callers import Caller
 from mail.core.approvals import ALLOWS
 from mail.core.pieces import PIECE
 from mail.core.tasks import TaskState
-from mail.db.approvals import ApprovalRow
-from mail.db.base import CallRow, EventRow, Owner, Post, TaskRow
+from mail.db.approvals import ApprovalRow, put_approvals
 from mail.db.memory import MemoryStore
-from mail.errors import StoreError
+from mail.db.post import Post
+from mail.db.records import CallRow, EventRow, Owner, TaskRow
+from mail.errors import StoreConflict, StoreError
 from mail.server.app import create_app
 from mail.services.event_log import Room
 from tests.server.kit import Template, bearer, config, serving
+from tests.support.sql import rows
 
 ALICE = Owner("test-swarm", "user", "alice")
 NOW = "2026-01-01T00:00:00+00:00"
@@ -33,13 +36,14 @@ async def seed(store: MemoryStore, task_id: str, *sizes: int) -> None:
     await store.post(Post(owner=ALICE, task=row, events=tuple(events)))
 
 
-def hold(store: MemoryStore, size: int) -> None:
+async def hold(store: MemoryStore, size: int) -> None:
     """Let a call of the task ``t`` wait for a person, with a description of this size."""
     request = json.dumps({"action": "send", "args": {}})
     allowed = json.dumps(dict.fromkeys(ALLOWS.values(), True))
     call = ("held", "supervisor", "c", "approval", "open", NOW, request, allowed)
     row = ApprovalRow(*call, "\nowner\n", "x" * size)
-    store._put_approvals(ALICE, "t", [row])
+    ((key,),) = await rows(store, "SELECT key FROM tasks WHERE task_id = 't'")
+    await store.driver.transaction(lambda: put_approvals(key, [row]))
 
 
 async def get(client: httpx.AsyncClient, path: str, **params: Any) -> httpx.Response:
@@ -181,7 +185,7 @@ async def test_long_arguments_of_a_call_are_sent_as_they_are_stored(
 async def test_mail_that_waits_is_shown_as_far_as_it_fits(
     client: httpx.AsyncClient, store: MemoryStore
 ) -> None:
-    from mail.db.base import Delivery
+    from mail.db.records import Delivery
 
     row = TaskRow("t", str(ALICE), (str(ALICE),), NOW, "supervisor", TaskState.PAUSED)
     payload = json.dumps({"id": "m", "text": "x" * 300_000})
@@ -224,7 +228,8 @@ async def test_a_list_goes_on_behind_tasks_that_are_deleted_meanwhile(
     async def deletes(owner: Owner, task_ids: list[str]) -> Any:
         found = await counts(owner, task_ids)
         for name in task_ids[-3:]:
-            store._shelves[ALICE].tasks.pop(name, None)
+            with suppress(StoreConflict):
+                await store.delete_task(ALICE, name)
         return found
 
     monkeypatch.setattr(store, "task_counts", deletes)
@@ -250,7 +255,7 @@ async def test_requests_that_wait_for_unread_answers_take_no_place_and_end_with_
     store: MemoryStore, template: Template
 ) -> None:
     await seed(store, "t", 20_000_000)
-    hold(store, 100_000)
+    await hold(store, 100_000)
     app = create_app(config(max_requests=1), template=template, store=store)  # type: ignore[arg-type]
     async with serving(app) as client:
         port = client.base_url.port
@@ -282,7 +287,7 @@ async def test_pieces_of_large_answers_are_made_in_the_callers_turn(
     await seed(store, "t", 500_000)
     for number in range(200):
         await seed(store, f"t-{number}", 10)
-    hold(store, 500_000)
+    await hold(store, 500_000)
     turns = 0
     turn = Room.turn
 

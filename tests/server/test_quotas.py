@@ -11,8 +11,8 @@ import pytest
 from mail.auth.callers import Caller, new_token
 from mail.config.server import LimitsConfig
 from mail.core.tasks import TaskState
-from mail.db.base import Owner
 from mail.db.memory import MemoryStore
+from mail.db.records import Owner
 from mail.server import quotas
 from mail.server.app import create_app
 from mail.server.errors import QuotaExceeded

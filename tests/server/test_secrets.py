@@ -16,7 +16,7 @@ from mail import MAILAction, MAILAgentTemplate, MAILSwarmTemplate
 from mail.api.references import load_object
 from mail.auth.builtin import hash_token
 from mail.core.agents import AgentOutput
-from mail.db.base import TokenRow
+from mail.db.records import TokenRow
 from mail.db.urls import open_store
 from mail.errors import AgentError, ConfigError, MAILError, ProtocolError, ToolError
 from mail.logs.setup import ContextFilter, JSONFormatter

@@ -11,15 +11,17 @@ from fastapi import FastAPI
 
 from mail.config.server import LimitsConfig, RetentionConfig
 from mail.core.tasks import TaskState
-from mail.db.base import IdempotencyRow, InboxRow, Owner, Post, StoredUse, TaskRow
 from mail.db.desk import DeskPost, LetterFilter, LetterRow, PageRow
 from mail.db.memory import MemoryStore
+from mail.db.post import Post
+from mail.db.records import IdempotencyRow, InboxRow, Owner, StoredUse, TaskRow
 from mail.errors import StoreError
 from mail.server.app import create_app
 from mail.server.errors import QuotaExceeded, StorageFull
 from mail.server.retention import FIRST_STEP, HOURLY_STEP, Retention
 from mail.server.storage import StorageShares
 from tests.server.kit import Script, Template, bearer, config, serving
+from tests.support.sql import change
 
 ALICE, BOB = (Owner("test-swarm", "user", name) for name in ("alice", "bob"))
 
@@ -208,9 +210,9 @@ async def two_paused_tasks(client: httpx.AsyncClient) -> None:
 
 class TestOverHTTP:
     async def test_a_caller_over_its_share_deletes_and_goes_on(self, store: MemoryStore) -> None:
-        async with serving(app_with(store, max_stored_bytes=60_000)) as client:
+        async with serving(app_with(store, max_stored_bytes=25_000)) as client:
             assert (await post(client, "x" * 20_000, task_id="large")).status_code == 200
-        async with serving(app_with(store, max_stored_bytes=60_000)) as client:
+        async with serving(app_with(store, max_stored_bytes=25_000)) as client:
             refused = await post(client, "more")
             assert refused.status_code == 507
             assert "max_stored_bytes" in refused.json()["detail"]
@@ -443,7 +445,7 @@ async def put_tasks(store: MemoryStore, wall: Wall, ages: dict[str, int]) -> Non
         row = TaskRow(task_id, "user:alice@test-swarm", (), wall.now.isoformat(), "supervisor")
         await store.post(Post(owner=ALICE, task=row._replace(state=state)))
         changed = (wall.now - timedelta(days=days)).isoformat()
-        store._shelves[ALICE].tasks[task_id].ended_at = changed
+        await change(store, "UPDATE tasks SET updated_at = $1 WHERE task_id = $2", changed, task_id)
 
 
 async def put_letters(
@@ -484,8 +486,9 @@ class TestAge:
         await put_tasks(store, wall, ages | {"now": 0})
         sweeps = retention(store, wall, is_busy=lambda owner, task_id: "busy" in task_id)
         await sweeps.sweep(FIRST_STEP)
-        assert not any("old" in task_id for task_id in store._shelves[ALICE].tasks)
-        assert len(store._shelves[ALICE].tasks) == 121
+        left = await tasks_left(store)
+        assert not any("old" in task_id for task_id in left)
+        assert len(left) == 121
 
     async def test_receipts_of_peers_mail_go_after_a_week(self, store: MemoryStore) -> None:
         wall = Wall()

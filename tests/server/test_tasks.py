@@ -8,8 +8,9 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from mail.db.base import Owner, Post
 from mail.db.memory import MemoryStore
+from mail.db.post import Post
+from mail.db.records import Owner
 from tests.server.kit import Script, bearer, frames
 
 

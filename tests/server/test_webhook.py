@@ -13,8 +13,9 @@ import pytest
 from mail.cli.commands import main
 from mail.client import MAILClient
 from mail.config.server import ServerConfig, WebhookConfig
-from mail.db.base import Owner, Post, TaskRow
 from mail.db.memory import MemoryStore
+from mail.db.post import Post
+from mail.db.records import Owner, TaskRow
 from mail.db.urls import open_store
 from mail.db.webhooks import WebhookRow
 from mail.errors import ConfigError

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from langgraph.store.memory import InMemoryStore
 
-from mail.db.base import Owner
 from mail.db.memory import MemoryStore
+from mail.db.records import Owner
 from mail.errors import ModelError, ProtocolError
 from mail.llm.litellm_model import close_clients
 from mail.llm.script import Step, call, otherwise, say

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from mail.core.tasks import TaskState
-from mail.db.base import EventRow, Owner, Post, Store, TaskRow
 from mail.db.memory import MemoryStore
+from mail.db.post import Post
 from mail.db.preferences import FeedbackRow, new_feedback
+from mail.db.records import EventRow, Owner, TaskRow
+from mail.db.store import Store
 from mail.errors import MemoryConflict, ModelError, ProtocolError, UnknownMemory
 from mail.services.learning import Learner, feedback_messages, update_problem
 from mail.services.preferences import MAX_MEMORIES, Memories, filled_prompt, memory_text

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from mail.clock import SystemClock
-from mail.db.base import Store
 from mail.db.preferences import KEPT_VERSIONS
+from mail.db.store import Store
 from mail.services.preferences import Memories
 from tests.services.test_learning import ALICE, answer, give
 from tests.support.databases import DATABASES

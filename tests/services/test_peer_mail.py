@@ -7,8 +7,9 @@ import pytest
 
 from mail.core.interswarm import INBOX_AGE, PEER_ROLE
 from mail.core.tasks import TaskState
-from mail.db.base import OutboxRow, Owner, Post, TaskRow
 from mail.db.memory import MemoryStore
+from mail.db.post import Post
+from mail.db.records import OutboxRow, Owner, TaskRow
 from mail.errors import OutboxConflict, UnknownMail
 from mail.services.peer_mail import discard_mail, find_place, retry_mail
 

@@ -6,8 +6,9 @@ import pytest
 
 from mail.clock import SystemClock
 from mail.core.tasks import TaskState
-from mail.db.base import EventRow, Owner, Post, TaskRow
 from mail.db.memory import MemoryStore
+from mail.db.post import Post
+from mail.db.records import EventRow, Owner, TaskRow
 from mail.errors import UnknownTask
 from mail.services import tasks as service
 from mail.services.event_log import EventLog

@@ -15,8 +15,8 @@ from aiohttp import web
 from mail.auth.builtin import hash_token
 from mail.client import MAILClient
 from mail.core.runtime.runs import Run
-from mail.db.base import TokenRow
 from mail.db.memory import MemoryStore
+from mail.db.records import TokenRow
 from mail.server.app import create_app
 from mail.server.routes.messages import MAX_TIMEOUT_SECONDS
 from tests.server.kit import CALLERS, TOKENS, Script, Template, bearer, config, frames, serving

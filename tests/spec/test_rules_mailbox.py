@@ -5,7 +5,7 @@ from mail.core.compose import Composer
 from mail.core.message import create_agent_address
 from mail.core.runtime.mailbox import LaneKey, Mailbox, QueuedMessage
 from mail.core.runtime.turn import Control, ControlKind
-from mail.db.base import Delivery
+from mail.db.records import Delivery
 
 ENVELOPE = Composer("swarm", SystemClock()).message(
     "request", "t", create_agent_address("x"), [create_agent_address("a")], "s", "b"

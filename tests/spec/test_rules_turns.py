@@ -9,8 +9,8 @@ from typing import Any
 from mail.core.actions import ActionCore
 from mail.core.call_context import current_call
 from mail.core.runtime import MAILRuntime, RunRequest
-from mail.db.base import Post, TurnCommit
 from mail.db.memory import MemoryStore
+from mail.db.post import Post, TurnCommit
 from mail.errors import ToolError
 from mail.testing import agent_from, replies, tool_calls
 from tests.spec.kit import (

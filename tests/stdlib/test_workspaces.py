@@ -2,7 +2,8 @@
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ import pytest
 from mail import MAILAction, MAILSwarmTemplate
 from mail.auth.builtin import hash_token
 from mail.core.call_context import CallContext, enter_call
-from mail.db.base import TokenRow
 from mail.db.memory import MemoryStore
+from mail.db.records import TokenRow
 from mail.server.app import create_app
 from mail.stdlib.fs.actions import read_directory, read_file, write_file
 from mail.stdlib.settings import Workspace, stray_files, workspace
@@ -143,13 +144,15 @@ async def test_a_caller_makes_so_many_files_and_directories(
     assert "successfully" in await save("own.txt", "of a program that calls the action by hand")
 
 
-def served() -> Any:
+@asynccontextmanager
+async def served() -> AsyncIterator[Any]:
     """Serve the swarm of test_swarm.py to the kit's callers."""
     store = MemoryStore()
     for who, (role, identifier) in CALLERS.items():
         row = TokenRow(hash_token(TOKENS[who]), role, identifier, created_at="2026-01-01")
-        store._tokens[row.token_hash] = row
-    return serving(create_app(config(), template=template(), store=store))
+        await store.put_token(row)
+    async with serving(create_app(config(), template=template(), store=store)) as client:
+        yield client
 
 
 def template(*more: MAILAction) -> MAILSwarmTemplate:

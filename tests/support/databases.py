@@ -10,9 +10,9 @@ from typing import Any, Final, Protocol
 
 import pytest
 
-from mail.db.base import Store
-from mail.db.postgres.store import PostgresStore
-from mail.db.sqlite.store import SQLiteStore
+from mail.db.postgres.driver import PostgresStore
+from mail.db.sqlite.driver import SQLiteStore
+from mail.db.store import Store
 from tests.support.postgres import query
 
 
@@ -66,7 +66,7 @@ class Hold:
         self._busy, self._go = threading.Event(), threading.Event()
         in_thread = isinstance(store, SQLiteStore)
         work = self._wait_in_thread if in_thread else self._wait_in_loop
-        self._task = asyncio.ensure_future(store._write(work))
+        self._task = asyncio.ensure_future(store.driver._session.writer.run(work))
 
     def _wait_in_thread(self, cursor: Any) -> None:
         self._busy.set()

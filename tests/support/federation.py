@@ -15,8 +15,9 @@ from mail.core.interswarm import DeliveryOutcome
 from mail.core.runtime import MAILRuntime, RuntimeSettings
 from mail.core.schema import parse_interswarm_message
 from mail.core.wire import MAILInterswarmMessage, MAILMessage
-from mail.db.base import OutboxChange, OutboxRow, Owner, Store
 from mail.db.memory import MemoryStore
+from mail.db.records import OutboxChange, OutboxRow, Owner
+from mail.db.store import Store
 from mail.errors import MAILError, ShuttingDown, ToolError
 from mail.services.peer_mail import find_place, opened
 

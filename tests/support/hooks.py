@@ -12,7 +12,8 @@ from typing import Any
 from aiohttp import web
 
 from mail.core.tasks import TaskState
-from mail.db.base import Owner, Post, TaskRow
+from mail.db.post import Post
+from mail.db.records import Owner, TaskRow
 from mail.net.webhook import SIGNATURE_HEADER
 
 __all__ = ["EVENTS", "SECRET", "Receiver", "post", "receiving"]

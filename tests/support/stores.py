@@ -3,7 +3,8 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from mail.db.base import Post, Receipt, Store, TurnCommit
+from mail.db.post import Post, Receipt, TurnCommit
+from mail.db.store import Store
 
 Hook = Callable[[Post], Awaitable[None]]
 
@@ -28,9 +29,9 @@ class HookedStore:
         return receipt
 
     async def post(self, post: Post) -> Receipt:
-        """See `mail.db.base.Store.post`."""
+        """See `mail.db.store.Store.post`."""
         return await self._around(post, self._store.post)
 
     async def commit_turn(self, turn: TurnCommit) -> Receipt:
-        """See `mail.db.base.Store.commit_turn`."""
+        """See `mail.db.store.Store.commit_turn`."""
         return await self._around(turn, self._store.commit_turn)

@@ -11,8 +11,8 @@ from mail.api import MAILAction, MAILAgentTemplate, MAILSwarmTemplate
 from mail.auth.builtin import hash_token
 from mail.config.server import ServerConfig, TeamsConfig
 from mail.core.approvals import Approval
-from mail.db.base import TokenRow
 from mail.db.memory import MemoryStore
+from mail.db.records import TokenRow
 from mail.factories.supervisor import LiteLLMSupervisorFunction
 from mail.llm.script import Steps, call, fail
 from mail.llm.script_view import ScriptView

@@ -18,8 +18,9 @@ from mail.core.runtime.letter_door import DeskMail
 from mail.core.runtime.runtime import MAILRuntime
 from mail.core.schema import parse_interswarm_message, parse_message
 from mail.core.wire import MAILInterswarmMessage, MAILMessage
-from mail.db.base import OutboxChange, OutboxRow, Owner, Store, TaskRow
 from mail.db.desk import AskRow
+from mail.db.records import OutboxChange, OutboxRow, Owner, TaskRow
+from mail.db.store import Store
 from mail.errors import ConfigError, ProtocolError, UnknownTask
 from mail.net.outbox import OutboxSender, PeerGateway
 from mail.net.router import InterswarmRouter

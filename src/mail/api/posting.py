@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mail.core.tasks import MAILTask
     from mail.core.tools.offer import Offer
     from mail.core.wire import MAILMessage
-    from mail.db.base import IdempotencyRow, MemoryRow
+    from mail.db.records import IdempotencyRow, MemoryRow
     from mail.services.event_log import EventLog
 
 __all__ = [

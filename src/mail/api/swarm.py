@@ -39,8 +39,9 @@ from mail.core.tasks import MAILTask
 from mail.core.teams import Teams
 from mail.core.tools.catalogue import CATALOGUE
 from mail.db.approvals import StoredApproval
-from mail.db.base import Owner, Store, SwarmClaim
 from mail.db.blobs import Blobs
+from mail.db.records import Owner, SwarmClaim
+from mail.db.store import Store
 from mail.errors import ConfigError
 from mail.services.preferences import checked_memories, memories_in
 from mail.swarms_json.names import check_participant_names, check_teams

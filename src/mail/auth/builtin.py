@@ -8,7 +8,7 @@ from mail.auth.callers import AuthBackend, Caller, hash_token, is_own_token, new
 from mail.auth.remote import RemoteAuth
 from mail.auth.token_cache import Found, TokenCache
 from mail.config.env import setting
-from mail.db.base import TokenRecords
+from mail.db.tokens import TokenVerbs
 from mail.errors import AuthUnavailable, ConfigError, StoreError, Unauthenticated
 
 __all__ = [
@@ -32,7 +32,7 @@ _UNKNOWN = "invalid API key"
 class BuiltinAuth:
     """An `AuthBackend` over the tokens in the server's own store (``mail token create``)."""
 
-    def __init__(self, store: TokenRecords) -> None:
+    def __init__(self, store: TokenVerbs) -> None:
         self._store = store
         self._lookups = TokenCache(self._look_up)
 
@@ -62,7 +62,7 @@ class BuiltinAuth:
         return Found(caller, left)
 
 
-def build_auth(environ: Mapping[str, str], store: TokenRecords) -> AuthBackend:
+def build_auth(environ: Mapping[str, str], store: TokenVerbs) -> AuthBackend:
     """Choose the authority.
 
     Args:

@@ -11,7 +11,8 @@ from unicodedata import category
 
 from mail.auth.callers import check_caller_id, hash_token, new_token
 from mail.core.suggest import hinted
-from mail.db.base import TokenRecords, TokenRow
+from mail.db.records import TokenRow
+from mail.db.tokens import TokenVerbs
 from mail.errors import ConfigError, UnknownToken
 
 MOST_DAYS: Final = 36500
@@ -23,7 +24,7 @@ _LEAST_PREFIX: Final = 4
 
 
 async def create_token(
-    store: TokenRecords, role: str, identifier: str, *, label: str = "", days: float | None = None
+    store: TokenVerbs, role: str, identifier: str, *, label: str = "", days: float | None = None
 ) -> tuple[str, TokenRow]:
     """Store a new token and return it, with its row.
 
@@ -90,7 +91,7 @@ def check_purpose(
         )
 
 
-async def revoke_token(store: TokenRecords, prefix: str) -> TokenRow:
+async def revoke_token(store: TokenVerbs, prefix: str) -> TokenRow:
     """Revoke the token whose hash begins with a text; one that is revoked stays as it is.
 
     Raises:

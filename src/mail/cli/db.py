@@ -59,7 +59,7 @@ def run_db(arguments: argparse.Namespace) -> int:
         StoreError: the copy exists, or cannot be made.
     """
     from mail.db.sqlite.backup import back_up
-    from mail.db.sqlite.store import SQLiteStore
+    from mail.db.sqlite.driver import SQLiteStore
     from mail.db.urls import open_store
 
     store = open_store(server_settings(arguments)[0], exclusive=False)
@@ -74,8 +74,8 @@ def run_db(arguments: argparse.Namespace) -> int:
 
 async def _initialise(url: str) -> int:
     from mail.db.migrate import packaged_migrations
+    from mail.db.postgres.driver import PostgresStore
     from mail.db.postgres.migrate import DOCUMENTED_TABLES, tables_by_subject
-    from mail.db.postgres.store import PostgresStore
 
     more = tables_by_subject(packaged_migrations("postgresql"))
     del more["documented"]

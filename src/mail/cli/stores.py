@@ -12,7 +12,7 @@ from mail.config.env import CONFIG_PATH, overridden
 from mail.errors import ConfigError
 
 if TYPE_CHECKING:
-    from mail.db.base import Store
+    from mail.db.store import Store
 
 _MOST_NAMES: Final = 10
 

@@ -18,7 +18,8 @@ from mail.config.env import setting
 from mail.errors import ClientDecodeError, ConfigError, MAILError, UnknownTask
 
 if TYPE_CHECKING:
-    from mail.db.base import Owner, Store
+    from mail.db.records import Owner
+    from mail.db.store import Store
 
 _STATES: Final = ("running", "paused", "completed", "failed", "cancelled")
 _MAIL_COLUMNS: Final = ("ID", "AGENT", "FROM", "WRITTEN", "SUBJECT", "REASON")
@@ -175,7 +176,7 @@ async def _decide(arguments: argparse.Namespace, method: str, status: str, text:
 
 async def _stored_tasks(arguments: argparse.Namespace) -> list[Record]:
     from mail.core.tasks import TaskState
-    from mail.db.base import TaskCounts
+    from mail.db.records import TaskCounts
     from mail.services.tasks import task_view
 
     url, swarm = server_settings(arguments)
@@ -243,7 +244,7 @@ async def _owner_of(
 
 async def _owners(store: "Store", arguments: argparse.Namespace, swarm: str) -> "list[Owner]":
     """Return the owners whose tasks to read."""
-    from mail.db.base import Owner
+    from mail.db.records import Owner
 
     name = arguments.swarm or swarm
     if arguments.owner:

@@ -18,7 +18,7 @@ from mail.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from mail.db.base import Store
+    from mail.db.store import Store
 
 _ROLES: Final = ("user", "admin", "agent")
 _LONGEST_DAYS: Final = 36500

@@ -27,7 +27,7 @@ from mail.db.webhooks import WebhookChange
 from mail.errors import UnknownWebhook
 
 if TYPE_CHECKING:
-    from mail.db.base import Store
+    from mail.db.store import Store
 
 _LONGEST: Final = 60
 _TO_THE_SECOND: Final = len("2026-01-31T12:00:00")

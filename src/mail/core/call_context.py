@@ -105,7 +105,7 @@ class CallContext:
     defined elsewhere. ``max_reply_bytes`` is how much a model may reply at once.
 
     ``owner`` is the caller on whose behalf the agent works, as (swarm, role, id), and ``store`` the
-    open `mail.db.base.Store` of the runtime; outside of a runtime there is neither. ``memories``
+    open `mail.db.store.Store` of the runtime; outside of a runtime there is neither. ``memories``
     are the texts of named memories that the caller has not changed.
 
     An idempotent action may write down how far it is: what it has given to ``note`` is stored when

@@ -8,9 +8,9 @@ __getattr__ = lazy_exports(
     __name__,
     {
         "MemoryStore": "mail.db.memory",
-        "PostgresStore": "mail.db.postgres.store",
-        "SQLiteStore": "mail.db.sqlite.store",
-        "Store": "mail.db.base",
+        "PostgresStore": "mail.db.postgres.driver",
+        "SQLiteStore": "mail.db.sqlite.driver",
+        "Store": "mail.db.store",
         "open_store": "mail.db.urls",
     },
 )

@@ -1,12 +1,12 @@
-"""Calls that wait for a person: what a store knows of them."""
+"""Calls that wait for a person. Commits of tasks write them, everybody else reads."""
 
 import sys
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from mail.db.base import Owner
+from mail.db.driver import Change, Query, Row, Verb, Verbs, read
+from mail.db.records import Owner
+from mail.db.rows import THE_TASK
 
 
 class ApprovalRow(NamedTuple):
@@ -14,7 +14,7 @@ class ApprovalRow(NamedTuple):
 
     Attributes:
         approval_id: Unique in the swarm.
-        agent, call_id: The open call; see `mail.db.base.CallRow`.
+        agent, call_id: The open call; see `mail.db.records.CallRow`.
         kind: ``approval``, or ``breakpoint`` for the call of a breakpoint tool.
         status: ``open``, ``accepted``, ``edited``, ``ignored``, ``responded``, ``cancelled`` or
             ``expired``.
@@ -65,7 +65,7 @@ class StoredApproval(NamedTuple):
     ``number`` grows with each approval that is opened, ``change`` with each that is changed.
     """
 
-    owner: "Owner"
+    owner: Owner
     task_id: str
     row: ApprovalRow
     number: int
@@ -83,25 +83,62 @@ class ApprovalFilter(NamedTuple):
         task_id: Only of tasks with this id, or no text.
     """
 
-    owner: "Owner"
+    owner: Owner
     approver: str = ""
     everybody: bool = False
     status: str = ""
     task_id: str = ""
 
 
-class ApprovalRecords(Protocol):
-    """Approvals; commits of tasks write them."""
+_COLUMNS: Final = ", ".join(ApprovalRow._fields)
+_WIDTH: Final = len(ApprovalRow._fields)
+_LARGE: Final = ("a.request", "a.description", "coalesce(a.answer, '')")
 
-    async def approvals(self, owner: "Owner", task_id: str) -> list[ApprovalRow]:
+_FROM: Final = "FROM approvals AS a JOIN tasks AS t ON t.key = a.task"
+_STORED: Final = f"""
+t.swarm_name, t.caller_role, t.caller_id, t.task_id,
+{", ".join(f"a.{name}" for name in ApprovalRow._fields)}, a.id, a.change
+"""
+
+_COUNT: Final = "UPDATE approval_counter SET value = value + 1"
+
+_PUT: Final = f"""
+INSERT INTO approvals (task, {_COLUMNS}, change)
+VALUES ({", ".join(f"${number}" for number in range(1, _WIDTH + 2))},
+    (SELECT value FROM approval_counter))
+ON CONFLICT (task, approval_id) DO UPDATE SET status = excluded.status, answer = excluded.answer,
+    answered_by = excluded.answered_by, answered_at = excluded.answered_at, change = excluded.change
+"""
+
+
+def put_approvals(task_key: int, rows: Sequence[ApprovalRow]) -> Verb[None]:
+    """Insert or replace approvals of a task; each gets the number of a change of its own."""
+    for row in rows:
+        yield Change(_COUNT)
+        yield Change(_PUT, (task_key, *row))
+
+
+class ApprovalVerbs(Verbs):
+    """Approvals of tasks."""
+
+    @read
+    def approvals(self, owner: Owner, task_id: str) -> Verb[list[ApprovalRow]]:
         """Return a task's approvals in the order in which they were opened."""
+        text = f"SELECT {_COLUMNS} FROM approvals WHERE task = {THE_TASK} ORDER BY id"
+        rows = yield Query(text, (*owner, task_id))
+        return [ApprovalRow(*row) for row in rows]
 
-    async def find_approval(self, swarm: str, approval_id: str) -> StoredApproval | None:
+    @read
+    def find_approval(self, swarm: str, approval_id: str) -> Verb[StoredApproval | None]:
         """Return an approval by its id, or None."""
+        text = f"SELECT {_STORED} {_FROM} WHERE t.swarm_name = $1 AND a.approval_id = $2"
+        rows = yield Query(text, (swarm, approval_id))
+        return _stored(rows)[0] if rows else None
 
-    async def list_approvals(
+    @read
+    def list_approvals(
         self, which: ApprovalFilter, *, before: int = 0, limit: int = 100
-    ) -> list[StoredApproval]:
+    ) -> Verb[list[StoredApproval]]:
         """Return approvals, newest first.
 
         Args:
@@ -109,32 +146,45 @@ class ApprovalRecords(Protocol):
             before: Only those with a smaller number; 0 for all.
             limit: At most so many.
         """
+        rows = yield _page(_STORED, which, limit, before=before)
+        return _stored(rows)
 
-    async def changed_approvals(
+    @read
+    def changed_approvals(
         self, which: ApprovalFilter, after: int, limit: int
-    ) -> list[StoredApproval]:
+    ) -> Verb[list[StoredApproval]]:
         """Return approvals that were changed after a change, in order of their last changes."""
+        rows = yield _page(_STORED, which, limit, after=after)
+        return _stored(rows)
 
-    async def approval_sizes(
+    @read
+    def approval_sizes(
         self, which: ApprovalFilter, limit: int, *, before: int = 0, after: int | None = None
-    ) -> list[int]:
+    ) -> Verb[list[int]]:
         """Return how many bytes requests, descriptions and answers of approvals have.
 
         Those that `changed_approvals` returns after ``after``, or else `list_approvals`.
         """
+        size = " + ".join(map(self.sql.size, _LARGE))
+        rows = yield _page(size, which, limit, before=before, after=after)
+        return [int(row[0]) for row in rows]
 
-    async def last_approval_change(self, swarm: str) -> int:
-        """Return the number of the latest change in a swarm; 0 without any."""
+    @read
+    def last_approval_change(self, swarm: str) -> Verb[int]:
+        """Return the number of the latest change, in this swarm or another; 0 without any."""
+        rows = yield Query("SELECT value FROM approval_counter")
+        return int(rows[0][0])
 
-    async def due_approvals(
+    @read
+    def due_approvals(
         self,
         swarm: str,
         before: str,
         limit: int,
         *,
-        owner: "Owner | None" = None,
+        owner: Owner | None = None,
         after: tuple[str, int] | None = None,
-    ) -> list[StoredApproval]:
+    ) -> Verb[list[StoredApproval]]:
         """Return open approvals whose deadline comes before a time, the first ones first.
 
         Args:
@@ -144,109 +194,67 @@ class ApprovalRecords(Protocol):
             owner: Only those of this owner's tasks.
             after: Only those that come after a deadline and number.
         """
+        values = _Values()
+        text = f"""
+            SELECT {_STORED} {_FROM}
+            WHERE t.swarm_name = {values.place(swarm)} AND a.status = 'open'
+                AND a.expires_at <> ''"""
+        if before:
+            text += f" AND a.expires_at <= {values.place(before)}"
+        if owner is not None:
+            text += f" AND {_owned(owner, values)}"
+        if after is not None:
+            text += f" AND (a.expires_at, a.id) > ({', '.join(map(values.place, after))})"
+        text += f" ORDER BY a.expires_at, a.id LIMIT {values.place(limit)}"
+        rows = yield Query(text, values)
+        return _stored(rows)
 
 
-class MemoryApprovals:
-    """`ApprovalRecords` in dictionaries."""
+class _Values(list[object]):
+    """The values of a statement whose parameters depend on what is asked for."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._approvals: dict[tuple[str, str], StoredApproval] = {}  # by swarm and id
-        self._approval_number = 0
-        self._approval_change = 0
+    def place(self, value: object) -> str:
+        """Add a value and return its parameter."""
+        self.append(value)
+        return f"${len(self)}"
 
-    def _put_approvals(self, owner: "Owner", task_id: str, rows: "Sequence[ApprovalRow]") -> None:
-        """Insert or replace approvals of a task."""
-        for row in rows:
-            self._approval_change += 1
-            known = self._approvals.get((owner.swarm, row.approval_id))
-            if known is None:
-                self._approval_number += 1
-            number = self._approval_number if known is None else known.number
-            self._approvals[(owner.swarm, row.approval_id)] = StoredApproval(
-                owner, task_id, row, number, self._approval_change
-            )
 
-    def _drop_approvals(self, owner: "Owner", task_id: str) -> None:
-        """Forget the approvals of a deleted task."""
-        for key, found in list(self._approvals.items()):
-            if (found.owner, found.task_id) == (owner, task_id):
-                del self._approvals[key]
+def _page(
+    columns: str, which: ApprovalFilter, limit: int, *, before: int = 0, after: int | None = None
+) -> Query:
+    """Return a query for approvals after a change, or else newest first.
 
-    async def approvals(self, owner: "Owner", task_id: str) -> list[ApprovalRow]:
-        """See `ApprovalRecords.approvals`."""
-        found = [
-            each
-            for each in self._approvals.values()
-            if (each.owner, each.task_id) == (owner, task_id)
-        ]
-        return [each.row for each in sorted(found, key=lambda each: each.number)]
+    What is large in them is read of those alone: others are not sorted with it.
+    """
+    values = _Values()
+    text = f"SELECT a.id {_FROM} WHERE t.swarm_name = {values.place(which.owner.swarm)}"
+    if not which.everybody:
+        seen = _owned(which.owner, values)
+        if which.approver:
+            name = values.place(f"\n{which.approver}\n")
+            seen = f"{seen} OR replace(a.approvers, {name}, '') <> a.approvers"
+        text += f" AND ({seen})"
+    if which.status:
+        text += f" AND a.status = {values.place(which.status)}"
+    if which.task_id:
+        text += f" AND t.task_id = {values.place(which.task_id)}"
+    if after is not None:
+        text += f" AND a.change > {values.place(after)}"
+    elif before:
+        text += f" AND a.id < {values.place(before)}"
+    order = "a.id DESC" if after is None else "a.change"
+    text += f" ORDER BY {order} LIMIT {values.place(limit)}"
+    return Query(f"SELECT {columns} {_FROM} WHERE a.id IN ({text}) ORDER BY {order}", values)
 
-    async def find_approval(self, swarm: str, approval_id: str) -> StoredApproval | None:
-        """See `ApprovalRecords.find_approval`."""
-        return self._approvals.get((swarm, approval_id))
 
-    async def list_approvals(
-        self, which: ApprovalFilter, *, before: int = 0, limit: int = 100
-    ) -> list[StoredApproval]:
-        """See `ApprovalRecords.list_approvals`."""
-        found = [each for each in self._shown(which) if not before or each.number < before]
-        return sorted(found, key=lambda each: -each.number)[:limit]
+def _owned(owner: Owner, values: _Values) -> str:
+    """Return the condition of the tasks that an owner has in its swarm."""
+    role, name = values.place(owner.role), values.place(owner.id)
+    return f"t.caller_role = {role} AND t.caller_id = {name}"
 
-    async def changed_approvals(
-        self, which: ApprovalFilter, after: int, limit: int
-    ) -> list[StoredApproval]:
-        """See `ApprovalRecords.changed_approvals`."""
-        found = [each for each in self._shown(which) if each.change > after]
-        return sorted(found, key=lambda each: each.change)[:limit]
 
-    async def approval_sizes(
-        self, which: ApprovalFilter, limit: int, *, before: int = 0, after: int | None = None
-    ) -> list[int]:
-        """See `ApprovalRecords.approval_sizes`."""
-        if after is None:
-            found = await self.list_approvals(which, before=before, limit=limit)
-        else:
-            found = await self.changed_approvals(which, after, limit)
-        return [each.row.size for each in found]
-
-    async def last_approval_change(self, swarm: str) -> int:
-        """See `ApprovalRecords.last_approval_change`."""
-        return self._approval_change
-
-    async def due_approvals(
-        self,
-        swarm: str,
-        before: str,
-        limit: int,
-        *,
-        owner: "Owner | None" = None,
-        after: tuple[str, int] | None = None,
-    ) -> list[StoredApproval]:
-        """See `ApprovalRecords.due_approvals`."""
-        found = [
-            each
-            for each in self._approvals.values()
-            if each.owner.swarm == swarm
-            and owner in (None, each.owner)
-            and each.row.status == "open"
-            and each.row.expires_at
-            and (not before or each.row.expires_at <= before)
-            and (after is None or (each.row.expires_at, each.number) > after)
-        ]
-        return sorted(found, key=lambda each: (each.row.expires_at, each.number))[:limit]
-
-    def _shown(self, which: ApprovalFilter) -> list[StoredApproval]:
-        name = f"\n{which.approver}\n" if which.approver else None
-        return [
-            each
-            for each in self._approvals.values()
-            if each.owner.swarm == which.owner.swarm
-            and (
-                which.everybody
-                or each.owner == which.owner
-                or (name is not None and name in each.row.approvers)
-            )
-            and which.status in ("", each.row.status)
-            and which.task_id in ("", each.task_id)
-        ]
+def _stored(rows: Iterable[Row]) -> list[StoredApproval]:
+    return [
+        StoredApproval(Owner(*row[:3]), row[3], ApprovalRow(*row[4:-2]), *row[-2:])
+        for row in map(tuple, rows)
+    ]

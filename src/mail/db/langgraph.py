@@ -21,7 +21,8 @@ from langgraph.store.base import (
     SearchOp,
 )
 
-from mail.db.base import MemoryRecords, MemoryRow, Owner
+from mail.db.memories import MemoryVerbs
+from mail.db.records import MemoryRow, Owner
 
 _PAGE: Final = 100
 
@@ -42,7 +43,7 @@ class MailStore(BaseStore):
 
     __slots__ = ("_loop", "_owner", "_store")
 
-    def __init__(self, store: MemoryRecords, owner: Owner) -> None:
+    def __init__(self, store: MemoryVerbs, owner: Owner) -> None:
         self._store = store
         self._owner = owner
         self._loop = asyncio.get_running_loop()

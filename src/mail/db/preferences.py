@@ -6,16 +6,14 @@ takes it up ends it in the same commit as the memory's new version.
 """
 
 import json
-from abc import ABC, abstractmethod
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple
 
+from mail.db.driver import Batch, Change, Query, Verb, Verbs, read, write
+from mail.db.records import EventRow, MemoryRow, Owner
+from mail.db.rows import OWNED, OWNER_COLUMNS
 from mail.errors import StoreConflict
-
-if TYPE_CHECKING:
-    from mail.db.base import EventRow, MemoryRow, Owner
 
 PREFERENCE_KEY: Final = "user_preferences"
 """The key of a named memory in its namespace."""
@@ -160,20 +158,81 @@ class PreferenceChange:
         event: The event; left out when the task is gone.
     """
 
-    owner: "Owner"
+    owner: Owner
     name: str
     versions: tuple[VersionRow, ...] = ()
-    memory: "MemoryRow | None" = None
+    memory: MemoryRow | None = None
     forget: bool = False
     feedback: FeedbackRow | None = None
     task_id: str = ""
-    event: "EventRow | None" = None
+    event: EventRow | None = None
 
 
-class PreferenceRecords(Protocol):
-    """Versions of named memories, and feedback. A `mail.db.base.Post` may bring feedback."""
+_VERSION: Final = ", ".join(VersionRow._fields)
+_FEEDBACK: Final = ", ".join(FeedbackRow._fields)
 
-    async def change_preference(self, change: PreferenceChange) -> int:
+_ADD_FEEDBACK: Final = f"""
+INSERT INTO memory_feedback ({OWNER_COLUMNS}, {", ".join(FeedbackRow._fields[:-1])})
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+ON CONFLICT DO NOTHING
+"""
+
+_MAKE_ROOM: Final = f"""
+DELETE FROM memory_feedback
+WHERE {OWNED} AND memory = $4 AND state = 'waiting' AND id <= (
+    SELECT id FROM memory_feedback WHERE {OWNED} AND memory = $4 AND state = 'waiting'
+    ORDER BY id DESC LIMIT 1 OFFSET {WAITING_FEEDBACK})
+"""
+
+_ADD_VERSION: Final = f"""
+INSERT INTO memory_versions ({OWNER_COLUMNS}, {_VERSION})
+SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10
+WHERE CAST($5 AS BIGINT) = 1 + coalesce(
+    (SELECT max(version) FROM memory_versions WHERE {OWNED} AND name = $4), 0)
+ON CONFLICT DO NOTHING
+"""
+
+_DROP_VERSIONS: Final = f"""
+DELETE FROM memory_versions WHERE {OWNED} AND name = $4 AND version <= $5
+"""
+
+_DROP_FEEDBACK: Final = f"DELETE FROM memory_feedback WHERE {OWNED} AND memory = $4"
+
+_END_FEEDBACK: Final = f"""
+UPDATE memory_feedback
+SET state = $5, attempts = $6, next_at = $7, reason = $8, rejections = $9, updated_at = $10
+WHERE {OWNED} AND id = $4 AND state = 'waiting'
+"""
+
+_DROP_OLD_FEEDBACK: Final = f"""
+DELETE FROM memory_feedback
+WHERE {OWNED} AND memory = $4 AND state <> 'waiting' AND id <= (
+    SELECT id FROM memory_feedback WHERE {OWNED} AND memory = $4 AND state <> 'waiting'
+    ORDER BY id DESC LIMIT 1 OFFSET {KEPT_FEEDBACK})
+"""
+
+_COUNT_EVENT: Final = f"""
+UPDATE tasks SET next_event = next_event + 1, bytes = bytes + $5
+WHERE {OWNED} AND task_id = $4
+"""
+
+
+def add_feedback(owner: Owner, rows: Sequence[FeedbackRow]) -> Verb[None]:
+    """Add feedback, unless the approval has taught the memory before.
+
+    Of each memory the newest `WAITING_FEEDBACK` that wait are kept.
+    """
+    if rows:
+        yield Batch(_ADD_FEEDBACK, [(*owner, *row[:-1]) for row in rows])
+        names = dict.fromkeys(row.memory for row in rows)
+        yield Batch(_MAKE_ROOM, [(*owner, name) for name in names])
+
+
+class PreferenceVerbs(Verbs):
+    """Versions of named memories, and feedback. A `mail.db.commit.Post` may bring feedback."""
+
+    @write
+    def change_preference(self, change: PreferenceChange) -> Verb[int]:
         """Commit a change, and return the number of its event; 0 without one.
 
         Of each memory the newest `KEPT_VERSIONS` are kept, and the newest `KEPT_FEEDBACK` that are
@@ -183,24 +242,66 @@ class PreferenceRecords(Protocol):
             StoreConflict: the versions do not follow the newest one, because the memory was
                 changed meanwhile, or the feedback does not wait.
         """
+        key = (*change.owner, change.name)
+        if change.feedback is not None:
+            yield from _end_feedback(change.owner, change.feedback)
+            yield Change(_DROP_OLD_FEEDBACK, key)
+        if change.versions:
+            yield from _add_versions(change)
+        if change.memory is not None:
+            yield Change(self.sql.put_memory, self.sql.memory_values(change.owner, change.memory))
+        if change.forget:
+            yield from self._forget(change.owner, change.name)
+            yield Change(_DROP_FEEDBACK, key)
+        if change.event is None:
+            return 0
+        return (yield from self._add_event(change.owner, change.task_id, change.event))
 
-    async def preferences(self, owner: "Owner") -> list[VersionRow]:
+    @read
+    def preferences(self, owner: Owner) -> Verb[list[VersionRow]]:
         """Return the newest version of each of an owner's memories, in order of the names."""
+        text = f"""
+            SELECT {_VERSION} FROM memory_versions AS v
+            WHERE {OWNED} AND version = (
+                SELECT max(version) FROM memory_versions WHERE {OWNED} AND name = v.name)
+            ORDER BY name"""
+        rows = yield Query(text, owner)
+        return [VersionRow(*row) for row in rows]
 
-    async def preference_versions(self, owner: "Owner", name: str) -> list[VersionRow]:
+    @read
+    def preference_versions(self, owner: Owner, name: str) -> Verb[list[VersionRow]]:
         """Return the versions of a memory, newest first."""
+        text = f"""
+            SELECT {_VERSION} FROM memory_versions WHERE {OWNED} AND name = $4
+            ORDER BY version DESC"""
+        rows = yield Query(text, (*owner, name))
+        return [VersionRow(*row) for row in rows]
 
-    async def feedback_on(
-        self, owner: "Owner", name: str, limit: int, *, waiting: bool = False
-    ) -> list[FeedbackRow]:
+    @read
+    def feedback_on(
+        self, owner: Owner, name: str, limit: int, *, waiting: bool = False
+    ) -> Verb[list[FeedbackRow]]:
         """Return feedback on a memory, newest first; only what waits if that is asked for."""
+        which = " AND state = 'waiting'" if waiting else ""
+        text = f"""
+            SELECT {_FEEDBACK} FROM memory_feedback WHERE {OWNED} AND memory = $4{which}
+            ORDER BY id DESC LIMIT $5"""
+        rows = yield Query(text, (*owner, name, limit))
+        return [FeedbackRow(*row) for row in rows]
 
-    async def waiting_feedback(self, owner: "Owner") -> dict[str, int]:
+    @read
+    def waiting_feedback(self, owner: Owner) -> Verb[dict[str, int]]:
         """Return how much feedback waits for each of an owner's memories."""
+        text = f"""
+            SELECT memory, count(*) FROM memory_feedback WHERE {OWNED} AND state = 'waiting'
+            GROUP BY memory"""
+        rows = yield Query(text, owner)
+        return {str(name): int(count) for name, count in rows}
 
-    async def due_feedback(
+    @read
+    def due_feedback(
         self, swarm: str, now: str, limit: int
-    ) -> Sequence[tuple["Owner", FeedbackRow]]:
+    ) -> Verb[list[tuple[Owner, FeedbackRow]]]:
         """Return feedback that may be taken up now: of each memory only what has waited longest.
 
         Args:
@@ -208,126 +309,53 @@ class PreferenceRecords(Protocol):
             now: RFC 3339 text in UTC.
             limit: At most so many, the oldest first.
         """
+        text = f"""
+            SELECT {OWNER_COLUMNS}, {_FEEDBACK} FROM memory_feedback
+            WHERE next_at <= $2 AND id IN (
+                SELECT min(id) FROM memory_feedback WHERE swarm_name = $1 AND state = 'waiting'
+                GROUP BY caller_role, caller_id, memory)
+            ORDER BY id LIMIT $3"""
+        rows = yield Query(text, (swarm, now, limit))
+        return [(Owner(*row[:3]), FeedbackRow(*row[3:])) for row in map(tuple, rows)]
 
+    def _forget(self, owner: Owner, name: str) -> Verb[None]:
+        """Remove the value of a memory."""
+        this = self.sql.memory_id(preference_namespace(owner.swarm, name), PREFERENCE_KEY)
+        text = f"DELETE FROM memories WHERE {OWNED} AND {self.sql.this_memory}"
+        yield Change(text, (*owner, *this))
 
-class MemoryPreferences(ABC):
-    """`PreferenceRecords` in dictionaries."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._versions: dict[tuple[Owner, str], list[VersionRow]] = defaultdict(list)
-        self._feedback: dict[int, tuple[Owner, FeedbackRow]] = {}
-        self._next_feedback = 1
-
-    @abstractmethod
-    async def put_memories(self, owner: "Owner", rows: Sequence["MemoryRow"]) -> None:
-        """See `mail.db.base.MemoryRecords.put_memories`."""
-
-    @abstractmethod
-    async def delete_memory(self, owner: "Owner", namespace: tuple[str, ...], key: str) -> None:
-        """See `mail.db.base.MemoryRecords.delete_memory`."""
-
-    @abstractmethod
-    def _add_event(self, owner: "Owner", task_id: str, event: "EventRow") -> int:
+    def _add_event(self, owner: Owner, task_id: str, event: EventRow) -> Verb[int]:
         """Add an event to a task's log and return its number; 0 when the task is gone."""
+        key = (*owner, task_id)
+        size = len(event.extra.encode()) + len(event.description.encode())
+        if not (yield Change(_COUNT_EVENT, (*key, size))):
+            return 0
+        values = (event.kind, event.extra, event.timestamp, event.description, size)
+        rows = yield Query(self.sql.add_late_event, (*key, *values))
+        return int(rows[0][0])
 
-    def _take_feedback(self, owner: "Owner", rows: Iterable[FeedbackRow]) -> None:
-        for row in rows:
-            known = self._feedback_where(owner, row.memory)
-            if any(each.approval_id == row.approval_id for each in known):
-                continue
-            self._feedback[self._next_feedback] = owner, row._replace(id=self._next_feedback)
-            self._next_feedback += 1
-            self._make_room(owner, row.memory, WAITING_FEEDBACK, lambda each: _waits(each))
 
-    def _forget_feedback(self, owner: "Owner", gone: Callable[[FeedbackRow], bool]) -> None:
-        """Remove some of an owner's feedback."""
-        for number, (whose, row) in list(self._feedback.items()):
-            if whose == owner and gone(row):
-                del self._feedback[number]
+def _end_feedback(owner: Owner, row: FeedbackRow) -> Verb[None]:
+    """Store the new state of feedback.
 
-    def _make_room(
-        self, owner: "Owner", name: str, most: int, which: Callable[[FeedbackRow], bool]
-    ) -> None:
-        for row in [each for each in self._feedback_where(owner, name) if which(each)][most:]:
-            del self._feedback[row.id]
+    Raises:
+        StoreConflict: it does not wait.
+    """
+    values = (row.state, row.attempts, row.next_at, row.reason, row.rejections, row.updated_at)
+    if not (yield Change(_END_FEEDBACK, (*owner, row.id, *values))):
+        raise StoreConflict("the feedback does not wait")
 
-    def _feedback_where(self, owner: "Owner", name: str) -> list[FeedbackRow]:
-        """Return feedback on a memory, newest first."""
-        rows = reversed(self._feedback.values())
-        return [row for whose, row in rows if whose == owner and row.memory == name]
 
-    async def change_preference(self, change: PreferenceChange) -> int:
-        """See `PreferenceRecords.change_preference`."""
-        owner, name, ended = change.owner, change.name, change.feedback
-        versions = self._versions[owner, name]
-        newest = versions[-1].version if versions else 0
-        if ended is not None:
-            whose, waiting = self._feedback.get(ended.id, (None, ended))
-            if whose != owner or not _waits(waiting):
-                raise StoreConflict("the feedback does not wait")
-        if [row.version for row in change.versions] != [
-            newest + 1 + number for number in range(len(change.versions))
-        ]:
+def _add_versions(change: PreferenceChange) -> Verb[None]:
+    """Add versions, and remove those that are not kept any more.
+
+    Raises:
+        StoreConflict: they do not follow the newest one.
+    """
+    for row in change.versions:
+        if not (yield Change(_ADD_VERSION, (*change.owner, *row))):
             raise StoreConflict("the memory was changed meanwhile")
-        versions += change.versions
-        del versions[: -1 if change.forget else -KEPT_VERSIONS]
-        if ended is not None:
-            self._feedback[ended.id] = owner, ended
-            self._make_room(owner, name, KEPT_FEEDBACK, lambda each: not _waits(each))
-        if change.memory is not None:
-            await self.put_memories(owner, [change.memory])
-        if change.forget:
-            await self.delete_memory(owner, preference_namespace(owner.swarm, name), PREFERENCE_KEY)
-            self._forget_feedback(owner, lambda each: each.memory == name)
-        return self._add_event(owner, change.task_id, change.event) if change.event else 0
-
-    def _kept_texts(self, owner: "Owner") -> Iterator[str]:
-        """Yield the texts of an owner's versions and feedback."""
-        for (whose, _), versions in self._versions.items():
-            if whose == owner:
-                yield from (row.value for row in versions)
-        for whose, feedback in self._feedback.values():
-            if whose == owner:
-                yield from (getattr(feedback, name) for name in FEEDBACK_TEXTS)
-
-    async def preferences(self, owner: "Owner") -> list[VersionRow]:
-        """See `PreferenceRecords.preferences`."""
-        newest = (
-            rows[-1] for (whose, _), rows in self._versions.items() if whose == owner and rows
-        )
-        return sorted(newest)
-
-    async def preference_versions(self, owner: "Owner", name: str) -> list[VersionRow]:
-        """See `PreferenceRecords.preference_versions`."""
-        return list(reversed(self._versions.get((owner, name), ())))
-
-    async def feedback_on(
-        self, owner: "Owner", name: str, limit: int, *, waiting: bool = False
-    ) -> list[FeedbackRow]:
-        """See `PreferenceRecords.feedback_on`."""
-        rows = self._feedback_where(owner, name)
-        return [row for row in rows if not waiting or _waits(row)][:limit]
-
-    async def waiting_feedback(self, owner: "Owner") -> dict[str, int]:
-        """See `PreferenceRecords.waiting_feedback`."""
-        counts: dict[str, int] = defaultdict(int)
-        for whose, row in self._feedback.values():
-            if whose == owner and _waits(row):
-                counts[row.memory] += 1
-        return dict(counts)
-
-    async def due_feedback(
-        self, swarm: str, now: str, limit: int
-    ) -> Sequence[tuple["Owner", FeedbackRow]]:
-        """See `PreferenceRecords.due_feedback`."""
-        first: dict[tuple[Owner, str], FeedbackRow] = {}
-        for owner, row in self._feedback.values():
-            if owner.swarm == swarm and _waits(row):
-                first.setdefault((owner, row.memory), row)
-        due = [(owner, row) for (owner, _), row in first.items() if row.next_at <= now]
-        return sorted(due, key=lambda each: each[1].id)[:limit]
-
-
-def _waits(row: FeedbackRow) -> bool:
-    return row.state == "waiting"
+    newest = change.versions[-1].version
+    last = newest - 1 if change.forget else newest - KEPT_VERSIONS
+    if last > 0:
+        yield Change(_DROP_VERSIONS, (*change.owner, change.name, last))

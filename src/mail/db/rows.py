@@ -12,29 +12,33 @@ from pydantic_core import from_json
 
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
-from mail.db.base import Delivery, IdempotencyRow, MemoryRow, OutboxRow, Post, TaskRow
 from mail.db.desk import LetterRow, ThreadRow
-from mail.db.files import FileRow
-from mail.db.preferences import FEEDBACK_TEXTS
+from mail.db.records import Delivery, IdempotencyRow, MemoryRow, OutboxRow, TaskRow
 from mail.db.texts import Records, text_size
 
 OWNER_COLUMNS: Final = "swarm_name, caller_role, caller_id"
-"""The columns of a `mail.db.base.Owner`."""
+"""The columns of a `mail.db.records.Owner`."""
+
+OWNED: Final = "swarm_name = $1 AND caller_role = $2 AND caller_id = $3"
+"""Of what belongs to the owner in the first three parameters."""
+
+THE_TASK: Final = f"(SELECT key FROM tasks WHERE {OWNED} AND task_id = $4)"
+"""The key of the task that ``$1`` to ``$4`` name."""
+
+BURIED: Final = "swarm_name = '' AND caller_role = 'deleted'"
+"""Of deleted tasks whose records are still there; see `mail.db.records.Owner.of_deleted`."""
+
+LAST_WORDS: Final = "outbox.state = 'waiting' AND outbox.sender = ''"
+"""Of mail for peers that is sent although its task was deleted."""
 
 CALL_COLUMNS: Final = "agent, call_id, call, shown, answer, control"
-"""The columns of a `mail.db.base.CallRow`."""
+"""The columns of a `mail.db.records.CallRow`."""
 
 CALL_RECORDS: Final = Records((2, 3), (4,))
 
 JOURNAL_RECORDS: Final = Records((2,))
 
 ONE_RECORD: Final = Records((0,))
-
-KEY_COLUMNS: Final = "key, fingerprint, created_at, task_id, first_event, message_id, answer"
-"""The columns of a `mail.db.base.IdempotencyRow`."""
-
-TOKEN_COLUMNS: Final = "token_hash, role, caller_id, created_at, label, expires_at, revoked_at"  # noqa: S105 - columns
-"""The columns of a `mail.db.base.TokenRow`."""
 
 
 def as_task(row: Iterable[Any]) -> TaskRow:
@@ -91,12 +95,12 @@ OUTBOX_COLUMNS: Final = (
     "peer, message_id, sender, kind, ref, wrapper, created_at, state, attempts, next_at, "
     "last_error, told"
 )
-"""The columns of a `mail.db.base.OutboxRow`, but for its task and its number."""
+"""The columns of a `mail.db.records.OutboxRow`, but for its task and its number."""
 
 OUTBOX_RECORDS: Final = Records((5,))
 
 INBOX_COLUMNS: Final = "peer, message_id, receipt, created_at"
-"""The columns of a `mail.db.base.InboxRow`."""
+"""The columns of a `mail.db.records.InboxRow`."""
 
 
 def as_outbox(task_id: str, row: Iterable[Any]) -> OutboxRow:
@@ -141,8 +145,6 @@ def namespace_range(prefix: tuple[str, ...]) -> tuple[str, str]:
 _ROW_BYTES: Final = 100
 _LETTER_BYTES: Final = 250
 """Of a letter's row and of each receipt's: names, ids, times, and most of these in indexes."""
-_FILE_BYTES: Final = 4096
-"""What a file system takes for the smallest content."""
 _KEY_BYTES: Final = 300
 """Of an idempotency key's row: its fingerprint, its time, its owner, and these in indexes."""
 
@@ -150,17 +152,6 @@ _KEY_BYTES: Final = 300
 def key_size(row: IdempotencyRow) -> int:
     """Return about how many bytes an idempotency key takes, which is in an index, too."""
     return _KEY_BYTES + 2 * text_size(row.key) + text_size(row.answer or "")
-
-
-def size_beside_task(post: Post) -> int:
-    """Return about how many bytes a commit adds to what its owner has beside its task.
-
-    What is replaced by that counts, too: it is a little too much.
-    """
-    key = 0 if post.once is None else key_size(post.once)
-    feedback = (getattr(row, name) for row in post.feedback for name in FEEDBACK_TEXTS)
-    memories = (row.value for row in post.memories)
-    return key + sum(map(text_size, (*feedback, *memories)))
 
 
 def letter_size(row: LetterRow) -> int:
@@ -171,11 +162,6 @@ def letter_size(row: LetterRow) -> int:
 def thread_size(row: ThreadRow) -> int:
     """Return about how many bytes a thread takes."""
     return text_size(row.title) + _ROW_BYTES
-
-
-def file_size(row: FileRow) -> int:
-    """Return about how many bytes a file takes."""
-    return max(row.size, _FILE_BYTES) + text_size(row.name) + _ROW_BYTES
 
 
 _AROUND_WORDS: Final = ".,;:!?…\"'()[]{}«»“”"

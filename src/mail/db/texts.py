@@ -8,56 +8,26 @@ texts are stored as they are. A record that was changed in this way begins with 
 allows, so small records cost the look at their length, and old ones stay as they are.
 """
 
-import asyncio
-import hashlib
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from mail.core.pieces import PIECE, sliced
 from mail.core.render import xml_text
-from mail.db.base import (
-    CallRow,
-    Delivery,
-    EventRow,
-    HistoryRow,
-    JournalRow,
-    OutboxRow,
-    Post,
-    TurnCommit,
-)
+from mail.db.driver import Dialect, Query, Verb
 
-LARGE: Final = 4096
-"""Characters of a record that is searched for texts."""
-SHORTEST: Final = 2048
-"""Characters of a text that is worth a row of its own."""
 _QUICK: Final = 64 * 1024
 """Characters of a commit that are packed in about a millisecond."""
-_FOR_OTHERS: Final = 500e-6
-"""Seconds between slices of a long text that is packed, so that commits of others go on."""
-_MOST_STRINGS: Final = 20_000
-_MOST_TEXTS: Final = 32
-"""Texts of a commit; each is looked for in all of its large records."""
-_MOST_PARTS: Final = 8
-_LITTLE: Final = 1 / 16
-"""How much of JSON within a record may be other than its long strings, if these are to be texts."""
-_MOST_TRIES: Final = 64
-_HEAD: Final = 64
-_ROW_BYTES: Final = 100
 
-_MARK: Final = "@text{"
-_LITERAL: Final = "@text{=}"
-_PLACE: Final = re.compile(r"@text\{(?:=|([pxja]):([0-9a-f]{32}))\}")
-_REFERENCE: Final = re.compile(r"@text\{[pxja]:[0-9a-f]{32}\}")
-_PLACE_LENGTH: Final = len("@text{p:}") + 32
+MARK: Final = "@text{"
+LITERAL: Final = "@text{=}"
+PLACE: Final = re.compile(r"@text\{(?:=|([pxja]):([0-9a-f]{32}))\}")
 
 
 def _plain(text: str) -> str:
@@ -69,10 +39,10 @@ def _in_json(text: str) -> str:
 
 
 def _in_ascii_json(text: str) -> str:
-    return _in_json(text) if _is_plain(text) else json.dumps(text)[1:-1]
+    return _in_json(text) if is_plain(text) else json.dumps(text)[1:-1]
 
 
-def _is_plain(text: str) -> bool:
+def is_plain(text: str) -> bool:
     """Tell whether JSON writes a text in one way: in ASCII, without the one sign that differs."""
     return text.isascii() and "\x7f" not in text
 
@@ -82,7 +52,7 @@ _MODES: Final[Mapping[str, Callable[[str], str]]] = MappingProxyType(
 )
 
 
-def _written(text: str, mode: str, *, raw: bool, pause: float = 0.0) -> str:
+def written(text: str, mode: str, *, raw: bool, pause: float = 0.0) -> str:
     """Return a text as it is written in a mode, in plain text or within JSON.
 
     That is done in slices, with a pause of so many seconds between those of a long text.
@@ -98,39 +68,17 @@ def _written(text: str, mode: str, *, raw: bool, pause: float = 0.0) -> str:
     return "".join(parts)
 
 
-def _is_marked(text: str) -> bool:
+def is_marked(text: str) -> bool:
     """Tell whether a text has one of our marks; fast, because few texts have even its first sign.
 
     It may be a large one, and there are many such looks.
     """
-    return _MARK[0] in text and _MARK in text
-
-
-def _with_literals(text: str) -> str:
-    return text.replace(_MARK, _LITERAL) if _is_marked(text) else text
-
-
-def _in_utf8(text: str) -> bytes | None:
-    """Return a text in UTF-8; None if it has unpaired surrogates, which no store takes."""
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return None
+    return MARK[0] in text and MARK in text
 
 
 def text_size(text: str) -> int:
     """Return the bytes of a text in UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
-def commit_size(post: Post) -> int:
-    """Return about how many bytes the records of a commit take."""
-    return _records_size(_records(post))
-
-
-def _records_size(records: Sequence[str]) -> int:
-    # All at once, which takes less than a look at each.
-    return text_size("".join(records)) + _ROW_BYTES * len(records)
 
 
 class Records(NamedTuple):
@@ -149,7 +97,7 @@ class Records(NamedTuple):
         found: set[str] = set()
         for row in rows:
             for column in self._changed(row):
-                found.update(place[2] for place in _PLACE.finditer(row[column]) if place[2])
+                found.update(place[2] for place in PLACE.finditer(row[column]) if place[2])
         return list(found)
 
     def whole(self, rows: Iterable[Any], texts: Mapping[str, str]) -> list[Any]:
@@ -176,332 +124,37 @@ class Records(NamedTuple):
         return changed
 
 
+_THE_TASK: Final = """(
+    SELECT key FROM tasks
+    WHERE swarm_name = $1 AND caller_role = $2 AND caller_id = $3 AND task_id = $4)"""
+
+
+def whole_rows(
+    sql: Dialect, records: Records, query: Query, task: str = _THE_TASK
+) -> Verb[list[Any]]:
+    """Return the rows of a query with their large texts, which are kept apart.
+
+    Args:
+        sql: The database's dialect.
+        records: Which columns of the rows are records.
+        query: Its first four parameters name the task.
+        task: The key of the task, if these are not its owner and its id.
+    """
+    rows = yield query
+    hashes = records.hashes(rows)
+    if not hashes:
+        return records.whole(rows, {})
+    text = f"SELECT hash, text FROM task_texts WHERE task = {task} AND hash {sql.among('$5')}"
+    found = yield Query(text, (*query.values[:4], sql.list(hashes)))
+    return records.whole(rows, dict(map(tuple, found)))
+
+
 def _whole(record: str, texts: Mapping[str, str], *, raw: bool) -> str:
     text = record if raw else record[1:]
-    return _PLACE.sub(partial(_put_back, texts, raw), text) if _is_marked(text) else text
+    return PLACE.sub(partial(_put_back, texts, raw), text) if is_marked(text) else text
 
 
 def _put_back(texts: Mapping[str, str], raw: bool, found: re.Match[str]) -> str:
     if found[1] is None:
-        return _MARK
-    return _written(texts[found[2]], found[1], raw=raw)
-
-
-class _Text:
-    """A text that records may repeat, and how it is written in them; ``modes`` are all ways."""
-
-    def __init__(self, text: str, utf8: bytes) -> None:
-        self.text = text
-        self.hash = hashlib.sha256(utf8).hexdigest()[:32]
-        self.modes = "pxj" if _is_plain(text) else "pxja"
-        self._forms: dict[tuple[str, bool], str] = {}
-
-    def form(self, mode: str, *, raw: bool) -> str:
-        """Return how it is written in a record, where our marks are literal ones."""
-        key = mode, raw
-        if key not in self._forms:
-            text = _written(self.text, mode, raw=raw, pause=_FOR_OTHERS)
-            self._forms[key] = _with_literals(text)
-        return self._forms[key]
-
-
-@dataclass(slots=True)
-class _Packer:
-    """Replaces texts in the records of one commit; ``used`` are those that it refers to."""
-
-    known: dict[str, _Text] = field(default_factory=dict)
-    used: dict[str, str] = field(default_factory=dict)
-
-    def know(self, text: str) -> _Text | None:
-        """Look for a text in the records to come; return it, if it is worth that."""
-        utf8 = _in_utf8(text) if len(text) > SHORTEST else None
-        if utf8 is None:
-            return None
-        known = _Text(text, utf8)
-        if known.hash in self.known or len(self.known) < _MOST_TEXTS:
-            return self.known.setdefault(known.hash, known)
-        return None
-
-    def json(self, record: str) -> str:
-        """Return a JSON record as it is to be stored."""
-        if len(record) <= LARGE and record[:1] != " ":
-            return record
-        return self.changed(record)
-
-    def changed(self, record: str, *, raw: bool = False) -> str:
-        """Return a record with references, whatever its length."""
-        text = _with_literals(record)
-        for known in list(self.known.values()):
-            text = self._refer(text, known, raw=raw)
-        if len(text) > LARGE:
-            for part in _parts(text) if raw else _long_strings(text):
-                found = self.know(part)
-                if found is not None:
-                    text = self._refer(text, found, raw=raw)
-                if len(text) <= LARGE:
-                    break
-        return text if raw else " " + text
-
-    def _refer(self, record: str, known: _Text, *, raw: bool) -> str:
-        least = len(known.text) // 2  # XML leaves out what it cannot hold
-        for mode in known.modes:
-            if len(record) < least:
-                break  # most records hold a text only as it is
-            form = known.form(mode, raw=raw)
-            if len(form) > SHORTEST:
-                text = _replaced(record, form, f"{_MARK}{mode}:{known.hash}}}", raw=raw)
-                if text is not record:
-                    self.used[known.hash] = known.text
-                    record = text
-        return record
-
-
-def _replaced(record: str, form: str, place: str, *, raw: bool) -> str:
-    """Return a record with every occurrence of a form replaced; the same object without any."""
-    head, start, tries = form[:_HEAD], 0, 0
-    parts: list[str] = []
-    at = record.find(head)
-    while at >= 0 and tries < _MOST_TRIES:
-        end = at + len(form)
-        fits = record.startswith(form, at) and not _cuts_place(record, at, end)
-        if fits and (raw or _between_signs(record, at)):
-            parts += (record[start:at], place)
-            start = end
-            at = record.find(head, start)
-        else:
-            tries += 1
-            at = record.find(head, at + 1)
-    if not parts:
-        return record
-    return "".join((*parts, record[start:]))
-
-
-def _cuts_place(record: str, at: int, end: int) -> bool:
-    """Tell whether a part of a record begins or ends inside one of the places."""
-    before = record.rfind(_MARK, max(0, at - _PLACE_LENGTH), at + len(_MARK) - 1)
-    place = _PLACE.match(record, before) if before >= 0 else None
-    if place is not None and place.end() > at:
-        return True
-    return record.find(_MARK, max(at, end - len(_MARK) + 1), end + len(_MARK) - 1) >= 0
-
-
-def _between_signs(record: str, at: int) -> bool:
-    """Tell whether a place in JSON is not inside an escape sequence."""
-    last = record.rfind("\\", max(0, at - 6), at)
-    if last < 0:
-        return True
-    first = last
-    while first and record[first - 1] == "\\":
-        first -= 1
-    if (last - first) % 2:  # pairs only: the last one is escaped itself
-        return True
-    return last + (6 if record[last + 1] == "u" else 2) <= at
-
-
-def _parts(text: str) -> list[str]:
-    """Return what stands between the references in a text, without literal marks."""
-    if not _is_marked(text):
-        return [text]
-    return [part.replace(_LITERAL, _MARK) for part in _REFERENCE.split(text)]
-
-
-def _long_strings(record: str) -> list[str]:
-    """Return the long strings in a JSON record; for JSON within it, those it is made of."""
-    return _innermost(_outer_strings(record))
-
-
-def _innermost(strings: Iterable[str]) -> list[str]:
-    """Return long strings, and for JSON among them those that it is made of."""
-    found: list[str] = []
-    for text in strings:
-        found += _inner_strings(text) or filter(None, _parts(text))
-    return found
-
-
-def _inner_strings(text: str) -> list[str]:
-    """Return the long strings of JSON that holds little else.
-
-    Other JSON is a text as a whole: what is left of it would be in every record.
-    """
-    strings = _outer_strings(text) if text[0] in "{[" else []
-    if len(strings) > _MOST_PARTS:
-        return []
-    if _rest(text, strings) > _LITTLE * len(text):
-        return []
-    return _innermost(strings)
-
-
-def _rest(text: str, strings: Sequence[str]) -> int:
-    """Return how many characters of JSON are not in its long strings, or that there are few."""
-    least = sum(map(len, strings))  # no string is shorter in JSON
-    if len(text) - least <= _LITTLE * len(text):
-        return 0
-    mode = "a" if text.isascii() else "j"
-    return len(text) - sum(len(_written(inner, mode, raw=True)) for inner in strings)
-
-
-def _outer_strings(record: str) -> list[str]:
-    quotes = record.count('"')
-    if quotes > _MOST_STRINGS and quotes - record.count('\\"') > _MOST_STRINGS:
-        return []
-    try:
-        value = from_json(record)
-    except ValueError:
-        return []
-    return [text for text in _strings(value) if len(text) > SHORTEST]
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _strings(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _strings(item)
-
-
-class Parcel:
-    """A commit as it is to be stored; what that takes is found out once, at the first look.
-
-    Attributes:
-        takes_long: To open it takes milliseconds.
-        post: The commit with its records changed.
-        texts: The texts that it refers to, by hash.
-        bytes: About what its records take, without the texts.
-        event_sizes: The bytes of each event with the texts put back.
-    """
-
-    __slots__ = (
-        "_characters",
-        "_made",
-        "_post",
-        "_records",
-        "bytes",
-        "event_sizes",
-        "post",
-        "takes_long",
-        "texts",
-    )
-
-    post: Post
-    texts: dict[str, str]
-    bytes: int
-    event_sizes: list[int]
-
-    def __init__(self, post: Post) -> None:
-        self._post = post
-        self._made = False
-        self._records = _records(post)
-        self._characters = sum(map(len, self._records))
-        self.takes_long = self._characters > _QUICK
-
-    def opened(self) -> "Parcel":
-        """Return the parcel with its attributes. Long texts take time: call it in a thread."""
-        if not self._made:
-            post, records = self._post, self._records
-            self.event_sizes = [text_size(row.extra + row.description) for row in post.events]
-            if self._is_to_be_packed():
-                self.post, self.texts = _packed(post)
-                self.bytes = commit_size(self.post)
-            else:
-                self.post, self.texts = post, {}
-                self.bytes = _records_size(records)
-            self._made = True
-        return self
-
-    def _is_to_be_packed(self) -> bool:
-        """Tell whether a record is large, or begins as if it had been changed."""
-        records = self._records
-        if self._characters > LARGE and max(map(len, records)) > LARGE:
-            return True
-        return " " in [text[:1] for text in records]
-
-
-async def packed(post: Post, thread: Executor) -> Parcel:
-    """Return a parcel; a large one is opened in a thread before it is the turn of its commit.
-
-    Other commits go on meanwhile. What is wrong with it shows when it is opened again.
-    """
-    parcel = Parcel(post)
-    if parcel.takes_long:
-        opening = asyncio.get_running_loop().run_in_executor(thread, parcel.opened)
-        await asyncio.wait([opening])
-        if not opening.cancelled():
-            opening.exception()
-    return parcel
-
-
-def _records(post: Post) -> list[str]:
-    records: list[str] = []
-    for mail in post.deliveries:
-        records.append(mail.payload)
-    for event in post.events:
-        records += (event.extra, event.description)
-    for entry in post.histories:
-        records += (entry.entries, entry.entries)  # it is in the snapshot, too
-    for call in post.calls:
-        records += (call.call, call.shown, call.answer or "")
-    for row in post.approvals:
-        records += (row.request, row.description, row.answer or "")
-    if post.response is not None:
-        records.append(post.response)
-    if post.outbox:
-        records += [row.wrapper for row in post.outbox]
-    if isinstance(post, TurnCommit) and post.journal:
-        records += [row.payload for row in post.journal]
-    return records
-
-
-def _packed(post: Post) -> tuple[Post, dict[str, str]]:
-    """Return a commit with its large records changed, and the texts.
-
-    What holds a text as it is comes before what may hold it within JSON or XML.
-    """
-    packer = _Packer()
-    for text in post.texts:
-        packer.know(text)
-    changes: dict[str, Any] = {}
-    if post.response is not None:
-        changes["response"] = packer.json(post.response)
-    changes["deliveries"] = tuple(_packed_mail(packer, row) for row in post.deliveries)
-    changes["events"] = tuple(_packed_event(packer, row) for row in post.events)
-    if isinstance(post, TurnCommit):
-        changes["journal"] = tuple(_packed_fact(packer, row) for row in post.journal)
-    changes["calls"] = tuple(_packed_call(packer, row) for row in post.calls)
-    changes["histories"] = tuple(
-        HistoryRow(row.agent, packer.json(row.entries)) for row in post.histories
-    )
-    changes["outbox"] = tuple(_packed_outbox(packer, row) for row in post.outbox)
-    return replace(post, **changes), packer.used
-
-
-def _packed_mail(packer: _Packer, row: Delivery) -> Delivery:
-    return row._replace(payload=packer.json(row.payload))
-
-
-def _packed_outbox(packer: _Packer, row: OutboxRow) -> OutboxRow:
-    return row._replace(wrapper=packer.json(row.wrapper))
-
-
-def _packed_fact(packer: _Packer, row: JournalRow) -> JournalRow:
-    return row._replace(payload=packer.json(row.payload))
-
-
-def _packed_event(packer: _Packer, row: EventRow) -> EventRow:
-    extra = packer.json(row.extra)
-    if extra is row.extra and len(row.description) <= LARGE:
-        return row
-    if extra is row.extra:
-        extra = packer.changed(extra)
-    return row._replace(extra=extra, description=packer.changed(row.description, raw=True))
-
-
-def _packed_call(packer: _Packer, row: CallRow) -> CallRow:
-    call, answer = packer.json(row.call), row.answer
-    if call is row.call and answer is not None and len(answer) > LARGE:
-        call = packer.changed(call)
-    if call is not row.call and answer is not None:
-        answer = packer.changed(answer, raw=True)
-    return row._replace(call=call, shown=packer.json(row.shown), answer=answer)
+        return MARK
+    return written(texts[found[2]], found[1], raw=raw)

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Final, Literal, NamedTuple, cast
 
-from mail.db.base import Store, SwarmClaim
+from mail.db.records import SwarmClaim
+from mail.db.store import Store
 from mail.errors import ConfigError
 
 Durability = Literal["full", "normal"]
@@ -80,7 +81,7 @@ def _sqlite(rest: str, use: _Use) -> Store:
         )
     if "?" in path or "#" in path:
         raise ConfigError("an SQLite store URL must not contain '?' parameters or a '#' fragment")
-    from mail.db.sqlite.store import SQLiteStore
+    from mail.db.sqlite.driver import SQLiteStore
 
     return SQLiteStore(
         path,
@@ -92,7 +93,7 @@ def _sqlite(rest: str, use: _Use) -> Store:
 
 
 def _postgresql(rest: str, use: _Use) -> Store:
-    from mail.db.postgres.store import PostgresStore
+    from mail.db.postgres.driver import PostgresStore
 
     return PostgresStore(
         f"postgresql:{rest}", durability=use.durability, exclusive=use.exclusive, claim=use.claim

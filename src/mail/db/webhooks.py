@@ -1,10 +1,9 @@
-"""What the webhook is to be told: what a store knows of it."""
+"""What the webhook is to be told. Commits of tasks write it; it outlives the tasks."""
 
-from collections import Counter
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from mail.db.driver import Batch, Change, Query, Verb, Verbs, read, write
 
 MOST_WEBHOOKS: Final = 10_000
 """How many are kept for a swarm; the oldest of the owner who has most make room."""
@@ -50,10 +49,50 @@ class WebhookChange(NamedTuple):
     last_error: str = ""
 
 
-class WebhookRecords(Protocol):
-    """Messages to the webhook; commits of tasks write them. They outlive their tasks."""
+_COLUMNS: Final = ", ".join(WebhookRow._fields)
+_THIS: Final = "swarm_name = $1 AND id = $2"
+_WAITING: Final = "swarm_name = $1 AND state = 'waiting'"
 
-    async def due_webhooks(self, swarm: str, now: str, limit: int) -> list[WebhookRow]:
+_ADD: Final = f"""
+INSERT INTO webhooks (swarm_name, {", ".join(WebhookRow._fields[:-1])})
+VALUES ({", ".join(f"${number}" for number in range(1, len(WebhookRow._fields) + 1))})
+"""
+
+_MAKE_ROOM: Final = """
+DELETE FROM webhooks WHERE id IN (
+    SELECT id FROM webhooks WHERE swarm_name = $1 AND owner = (
+        SELECT owner FROM webhooks WHERE swarm_name = $1
+        GROUP BY owner ORDER BY count(*) DESC, min(id) LIMIT 1)
+    ORDER BY id LIMIT (
+        SELECT CASE WHEN count(*) > $2 THEN count(*) - $2 ELSE 0 END
+        FROM webhooks WHERE swarm_name = $1))
+"""
+
+_CHANGE: Final = f"""
+UPDATE webhooks SET state = $3, attempts = $4, next_at = $5, last_error = $6 WHERE {_THIS}
+"""
+
+_RETRY: Final = f"""
+UPDATE webhooks SET created_at = $3, state = 'waiting', attempts = 0, next_at = '' WHERE {_THIS}
+"""
+
+_GIVE_UP: Final = f"""
+UPDATE webhooks SET state = 'dead', last_error = $3 WHERE {_WAITING} AND created_at < $2
+"""
+
+
+def add_webhooks(swarm: str, rows: Sequence[WebhookRow]) -> Verb[None]:
+    """Add messages, and remove the oldest if there are more than `MOST_WEBHOOKS` then."""
+    if rows:
+        yield Batch(_ADD, [(swarm, *row[:-1]) for row in rows])
+        yield Change(_MAKE_ROOM, (swarm, MOST_WEBHOOKS))
+
+
+class WebhookVerbs(Verbs):
+    """Messages to the webhook."""
+
+    @read
+    def due_webhooks(self, swarm: str, now: str, limit: int) -> Verb[list[WebhookRow]]:
         """Return waiting messages that may be sent now, the oldest first.
 
         Args:
@@ -61,17 +100,39 @@ class WebhookRecords(Protocol):
             now: RFC 3339 text in UTC.
             limit: At most so many.
         """
+        text = f"""
+            SELECT {_COLUMNS} FROM webhooks WHERE {_WAITING} AND next_at <= $2
+            ORDER BY id LIMIT $3"""
+        rows = yield Query(text, (swarm, now, limit))
+        return [WebhookRow(*row) for row in rows]
 
-    async def next_webhook(self, swarm: str) -> str | None:
+    @read
+    def next_webhook(self, swarm: str) -> Verb[str | None]:
         """Return the earliest ``next_at`` of a waiting message; None without any."""
+        rows = yield Query(f"SELECT min(next_at) FROM webhooks WHERE {_WAITING}", (swarm,))
+        earliest: str | None = rows[0][0]
+        return earliest
 
-    async def list_webhooks(self, swarm: str, after: int, limit: int) -> list[WebhookRow]:
+    @read
+    def list_webhooks(self, swarm: str, after: int, limit: int) -> Verb[list[WebhookRow]]:
         """Return a page of a swarm's messages in order of their numbers, in any state."""
+        text = f"""
+            SELECT {_COLUMNS} FROM webhooks WHERE swarm_name = $1 AND id > $2
+            ORDER BY id LIMIT $3"""
+        rows = yield Query(text, (swarm, after, limit))
+        return [WebhookRow(*row) for row in rows]
 
-    async def change_webhook(self, swarm: str, change: WebhookChange) -> bool:
+    @write
+    def change_webhook(self, swarm: str, change: WebhookChange) -> Verb[bool]:
         """Commit what came of an attempt, and tell whether there is such a message."""
+        if change.state == "done":
+            count = yield Change(f"DELETE FROM webhooks WHERE {_THIS}", (swarm, change.id))
+        else:
+            count = yield Change(_CHANGE, (swarm, *change))
+        return bool(count)
 
-    async def retry_webhook(self, swarm: str, number: int, now: str) -> bool:
+    @write
+    def retry_webhook(self, swarm: str, number: int, now: str) -> Verb[bool]:
         """Let a message be sent at once, as if it had just been written; tell whether there is one.
 
         Args:
@@ -79,73 +140,11 @@ class WebhookRecords(Protocol):
             number: The message.
             now: RFC 3339 text in UTC.
         """
+        count = yield Change(_RETRY, (swarm, number, now))
+        return bool(count)
 
-    async def give_up_webhooks(self, swarm: str, before: str, reason: str) -> int:
+    @write
+    def give_up_webhooks(self, swarm: str, before: str, reason: str) -> Verb[int]:
         """Give up the waiting messages that were written before a time; return how many."""
-
-
-class MemoryWebhooks:
-    """`WebhookRecords` in dictionaries."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._webhooks: dict[int, tuple[str, WebhookRow]] = {}  # with their swarms, in order
-        self._webhook_number = 0
-
-    def _put_webhooks(self, swarm: str, rows: "Iterable[WebhookRow]") -> None:
-        for row in rows:
-            self._webhook_number += 1
-            self._webhooks[self._webhook_number] = swarm, row._replace(id=self._webhook_number)
-        kept = self._webhooks_of(swarm)
-        if len(kept) > MOST_WEBHOOKS:
-            [(most, _)] = Counter(row.owner for row in kept).most_common(1)
-            theirs = [row.id for row in kept if row.owner == most]
-            for number in theirs[: len(kept) - MOST_WEBHOOKS]:
-                del self._webhooks[number]
-
-    def _webhooks_of(self, swarm: str) -> list[WebhookRow]:
-        return [row for whose, row in self._webhooks.values() if whose == swarm]
-
-    async def due_webhooks(self, swarm: str, now: str, limit: int) -> list[WebhookRow]:
-        """See `WebhookRecords.due_webhooks`."""
-        rows = self._webhooks_of(swarm)
-        return [row for row in rows if row.state == "waiting" and row.next_at <= now][:limit]
-
-    async def next_webhook(self, swarm: str) -> str | None:
-        """See `WebhookRecords.next_webhook`."""
-        rows = self._webhooks_of(swarm)
-        return min((row.next_at for row in rows if row.state == "waiting"), default=None)
-
-    async def list_webhooks(self, swarm: str, after: int, limit: int) -> list[WebhookRow]:
-        """See `WebhookRecords.list_webhooks`."""
-        return [row for row in self._webhooks_of(swarm) if row.id > after][:limit]
-
-    async def change_webhook(self, swarm: str, change: WebhookChange) -> bool:
-        """See `WebhookRecords.change_webhook`."""
-        whose, row = self._webhooks.get(change.id, ("", None))
-        if row is None or whose != swarm:
-            return False
-        if change.state == "done":
-            del self._webhooks[change.id]
-        else:
-            self._webhooks[change.id] = swarm, row._replace(**change._asdict())
-        return True
-
-    async def retry_webhook(self, swarm: str, number: int, now: str) -> bool:
-        """See `WebhookRecords.retry_webhook`."""
-        whose, row = self._webhooks.get(number, ("", None))
-        if row is None or whose != swarm:
-            return False
-        self._webhooks[number] = (
-            swarm,
-            row._replace(created_at=now, state="waiting", attempts=0, next_at=""),
-        )
-        return True
-
-    async def give_up_webhooks(self, swarm: str, before: str, reason: str) -> int:
-        """See `WebhookRecords.give_up_webhooks`."""
-        rows = self._webhooks_of(swarm)
-        old = [row for row in rows if row.state == "waiting" and row.created_at < before]
-        for row in old:
-            self._webhooks[row.id] = swarm, row._replace(state="dead", last_error=reason)
-        return len(old)
+        count: int = yield Change(_GIVE_UP, (swarm, before, reason))
+        return count

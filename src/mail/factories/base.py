@@ -21,7 +21,7 @@ from mail.core.tools.build import (
     create_team_tools,
 )
 from mail.core.tools.call import AgentToolCall
-from mail.db.base import Owner
+from mail.db.records import Owner
 from mail.errors import ConfigError
 from mail.factories.checks import (
     check_flags,

@@ -25,7 +25,7 @@ from mail.core.addresses import parse_task_contributor
 from mail.core.interswarm import DeliveryOutcome, runner_name
 from mail.core.suggest import hinted
 from mail.core.wire import MAILInterswarmMessage
-from mail.db.base import OutboxChange, OutboxRow, Owner, TaskRow
+from mail.db.records import OutboxChange, OutboxRow, Owner, TaskRow
 from mail.errors import (
     MISDIRECTED,
     UNKNOWN_TASK,
@@ -108,7 +108,7 @@ class SendingSettings:
 
 
 class OutboxStore(Protocol):
-    """What the sender needs of a store; see `mail.db.base.OutboxRecords`."""
+    """What the sender needs of a store; see `mail.db.outbox.OutboxVerbs`."""
 
     async def due_outbox(
         self,

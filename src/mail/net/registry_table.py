@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from mail.db.base import RegistryRecords, RegistryRow, Store
+from mail.db.records import RegistryRow
+from mail.db.registry import RegistryVerbs
+from mail.db.store import Store
 from mail.errors import StoreConflict, StoreError
 from mail.net.registry_file import BrokenRegistry, RegistryContent, RegistryFile
 
@@ -31,7 +33,7 @@ def shared_registry(store: Store, swarm: str, file: str) -> "RegistryTable | Non
         swarm: The local swarm.
         file: The registry's file.
     """
-    if not isinstance(store, RegistryRecords):
+    if not isinstance(store, RegistryVerbs):
         return None
     table = RegistryTable(store, swarm)
     try:
@@ -44,7 +46,7 @@ def shared_registry(store: Store, swarm: str, file: str) -> "RegistryTable | Non
 class RegistryTable:
     """One such registry. Its methods block, but for `news` and `watch`."""
 
-    def __init__(self, store: RegistryRecords, swarm: str) -> None:
+    def __init__(self, store: RegistryVerbs, swarm: str) -> None:
         self.place = f"of swarm '{swarm}' in the database"
         self._store = store
         self._swarm = swarm

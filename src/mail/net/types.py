@@ -15,7 +15,7 @@ from mail.core.addresses import MAILAddress
 from mail.core.events import EVENT_KINDS, STREAM_KINDS
 from mail.core.schema import TaskId
 from mail.core.wire import MAILMessage
-from mail.db.base import OutboxRow, Owner
+from mail.db.records import OutboxRow, Owner
 from mail.db.webhooks import WebhookRow
 
 UNADDRESSABLE: Final = re.compile(r"(?:^|/)\.\.?(?:/|$)|/(?:events|set-aside(?:/[^/]+)?)$")

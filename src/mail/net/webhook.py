@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from mail.clock import Clock, later
-from mail.db.base import Store
+from mail.db.store import Store
 from mail.db.webhooks import WebhookChange, WebhookRow
 from mail.egress.rules import EgressPolicy, FetchError
 from mail.errors import MAILError, UnknownWebhook

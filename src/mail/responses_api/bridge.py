@@ -15,7 +15,7 @@ from mail.core.events import TERMINAL_KINDS, TaskEvent
 from mail.core.tasks import MAILTask, TaskState
 from mail.core.tools.offer import Offer
 from mail.core.usage import Usage
-from mail.db.base import IdempotencyRow, MemoryRow
+from mail.db.records import IdempotencyRow, MemoryRow
 from mail.responses_api.items import Answer, Conversation, NoSuchResponse, ResponsesError, Tail
 from mail.responses_api.output import (
     ResponseEnding,

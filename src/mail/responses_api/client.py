@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
 
-from mail.db.base import Owner
+from mail.db.records import Owner
 from mail.responses_api.bridge import BridgedSwarm, ResponsesBridge
 from mail.responses_api.records import Records
 from mail.responses_api.request import ResponseRequest

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from mail.core.pieces import json_line
 from mail.core.usage import Usage
-from mail.db.base import MemoryRow, Owner, Store
+from mail.db.records import MemoryRow, Owner
+from mail.db.store import Store
 
 _RESPONSES: Final = ("mail:responses",)
 _NEWEST: Final = ("mail:newest-responses",)

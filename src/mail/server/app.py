@@ -31,7 +31,8 @@ from mail.config.server import (
     webhook_secret,
 )
 from mail.core.runtime.scheduler import TurnLimit
-from mail.db.base import Store, SwarmClaim
+from mail.db.records import SwarmClaim
+from mail.db.store import Store
 from mail.db.urls import open_store
 from mail.errors import ConfigError
 from mail.llm.profiles import configured_models

@@ -32,7 +32,8 @@ from mail.core.interswarm import (
 )
 from mail.core.tasks import TaskState
 from mail.core.wire import MAILInterswarmMessage
-from mail.db.base import OutboxRow, Owner, Store
+from mail.db.records import OutboxRow, Owner
+from mail.db.store import Store
 from mail.errors import (
     Forbidden,
     MAILError,

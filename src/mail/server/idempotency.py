@@ -17,7 +17,8 @@ from typing import Final, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mail.db.base import IdempotencyRow, Owner, Store
+from mail.db.records import IdempotencyRow, Owner
+from mail.db.store import Store
 from mail.errors import MAILError, ProtocolError
 from mail.server.bodies import parse_json
 from mail.server.errors import KeyOfDeletedTask, KeyReused

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mail.auth.callers import Caller, hash_token
-from mail.db.base import Owner, Store
+from mail.db.records import Owner
+from mail.db.store import Store
 from mail.errors import MAILError, ShuttingDown
 from mail.llm.provider_env import ModelUse
 from mail.logcontext import bound

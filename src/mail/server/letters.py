@@ -19,9 +19,10 @@ from mail.core.addresses import local_agent_name
 from mail.core.runtime.correspondence import ReceiptNews
 from mail.core.runtime.letter_door import DeskMail
 from mail.core.teams import Teams
-from mail.db.base import Owner, Store
 from mail.db.desk import PARTICIPANT_ROLE, AskRow, DeskPost, LetterRow
+from mail.db.records import Owner
 from mail.db.rows import letter_size
+from mail.db.store import Store
 from mail.errors import MAILError
 from mail.server.errors import ServerBusy
 from mail.server.instances import InstancePool

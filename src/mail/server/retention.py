@@ -19,8 +19,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from mail.core.interswarm import INBOX_AGE
-from mail.db.base import AgedKind, Owner, Store
 from mail.db.desk import LetterPlace
+from mail.db.records import Owner
+from mail.db.store import Store
+from mail.db.sweep import AgedKind
 from mail.errors import MAILError, StoreConflict
 from mail.services.files import DeskFiles
 

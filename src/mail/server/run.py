@@ -36,7 +36,7 @@ from mail.config.server import (
     resolve_swarms_file,
 )
 from mail.config.toml import find_config_file
-from mail.db.base import Store
+from mail.db.store import Store
 from mail.errors import MAILError, PortInUse, StoreLocked
 from mail.llm.provider_env import ModelUse, model_warnings
 from mail.logs.setup import init_logger

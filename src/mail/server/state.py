@@ -23,10 +23,11 @@ from mail.config.server import NO_MODEL, ServerConfig, base_url
 from mail.core.interswarm import PEER_ROLE
 from mail.core.runtime.scheduler import TurnLimit
 from mail.core.teams import Teams
-from mail.db.base import EventRow, Owner, Store
 from mail.db.blobs import Blobs, FolderBlobs
 from mail.db.blobs_s3 import S3Blobs, S3Place
 from mail.db.desk import PARTICIPANT_ROLE
+from mail.db.records import EventRow, Owner
+from mail.db.store import Store
 from mail.errors import ConfigError, ShuttingDown, StoreError
 from mail.memory import proposer
 from mail.net.peers import PeerAccess

@@ -15,7 +15,9 @@ from types import TracebackType
 from typing import Final
 
 from mail.config.server import LimitsConfig
-from mail.db.base import Owner, Store, StoredUse, SweepRecords
+from mail.db.records import Owner, StoredUse
+from mail.db.store import Store
+from mail.db.sweep import SweepVerbs
 from mail.server.errors import RETRY_AFTER, QuotaExceeded, StorageFull
 
 _FRESH_SECONDS: Final = 10.0
@@ -111,7 +113,7 @@ class StorageShares:
 
     def __init__(
         self,
-        store: SweepRecords,
+        store: SweepVerbs,
         limits: LimitsConfig,
         now: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -20,8 +20,8 @@ from mail.config.server import (
 from mail.core.call_context import ModelRules
 from mail.core.runtime.scheduler import TurnLimit
 from mail.core.runtime.settings import News, Quota, RuntimeSettings
-from mail.db.base import Store
 from mail.db.blobs import Blobs
+from mail.db.store import Store
 from mail.errors import ConfigError, MAILError, ProtocolError, StoreLocked
 from mail.llm.provider_env import ModelUse
 from mail.llm.resolve import is_scripted

@@ -19,8 +19,8 @@ from pydantic_core import from_json
 from mail.clock import Clock
 from mail.core.approvals import ALLOWS, Answer, Answerer, read_answer
 from mail.core.events import TaskEvent
-from mail.db.approvals import ApprovalFilter, ApprovalRecords, StoredApproval
-from mail.db.base import Owner
+from mail.db.approvals import ApprovalFilter, ApprovalVerbs, StoredApproval
+from mail.db.records import Owner
 from mail.errors import (
     ApprovalClosed,
     Forbidden,
@@ -104,7 +104,7 @@ def change_event(found: StoredApproval) -> TaskEvent:
 
 
 async def end_in_time(
-    store: ApprovalRecords,
+    store: ApprovalVerbs,
     act: Callable[[StoredApproval], Awaitable[object]],
     swarm: Callable[[], str],
     clock: Clock,
@@ -156,7 +156,7 @@ class _Deadlines:
 
     def __init__(
         self,
-        store: ApprovalRecords,
+        store: ApprovalVerbs,
         act: Callable[[StoredApproval], Awaitable[object]],
         swarm: Callable[[], str],
         owner: Owner | None,
@@ -221,7 +221,7 @@ class ApprovalDesk:
         decide: Acts on an answer.
     """
 
-    store: ApprovalRecords
+    store: ApprovalVerbs
     swarm: str
     decide: Decide
 
@@ -385,7 +385,7 @@ class ApprovalPage:
         more: Whether there are more; known when all were read.
     """
 
-    store: ApprovalRecords
+    store: ApprovalVerbs
     which: ApprovalFilter
     limit: int
     room: Room

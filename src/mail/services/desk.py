@@ -29,7 +29,6 @@ from mail.core.suggest import did_you_mean
 from mail.db.desk import (
     PARTICIPANT_ROLE,
     DeskPost,
-    DeskRecords,
     LetterFilter,
     LetterKind,
     LetterRow,
@@ -39,6 +38,7 @@ from mail.db.desk import (
     ThreadRow,
 )
 from mail.db.desk_search import MAX_PARTS, MAX_TERMS, LetterQuery, snippet
+from mail.db.letters import LetterVerbs
 from mail.db.rows import letter_size, thread_size
 from mail.errors import (
     DeskConflict,
@@ -319,7 +319,7 @@ class MailDesk:
         agents: The swarm's agents.
     """
 
-    store: DeskRecords
+    store: LetterVerbs
     swarm: str
     mailboxes: Mapping[str, str]
     clock: Clock
@@ -934,7 +934,7 @@ class MailDesk:
     async def _show(
         self, name: str, letters: Sequence[LetterRow], now: str, page: PageRow | None = None
     ) -> bool:
-        """Note letters as shown; see `mail.db.desk.DeskRecords.show_letters`."""
+        """Note letters as shown; see `mail.db.letters.LetterVerbs.show_letters`."""
         ids = [each.letter_id for each in letters]
         done = await self.store.show_letters(self.swarm, name, ids, now, page)
         if done:

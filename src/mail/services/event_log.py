@@ -14,7 +14,8 @@ from typing import Final, TypeVar
 from weakref import WeakSet
 
 from mail.core.events import TaskEvent
-from mail.db.base import EventRecords, EventRow, Owner
+from mail.db.events import EventVerbs
+from mail.db.records import EventRow, Owner
 
 T = TypeVar("T")
 
@@ -94,7 +95,7 @@ class EventPages:
 
     async def read(
         self,
-        store: EventRecords,
+        store: EventVerbs,
         place: tuple[Owner, str, int],
         limit: int = PAGE_EVENTS,
         max_bytes: int = _PAGE_BYTES,
@@ -250,7 +251,7 @@ class Subscription:
             return False
         return True
 
-    async def take(self, store: EventRecords, owner: Owner) -> deque[TaskEvent]:
+    async def take(self, store: EventVerbs, owner: Owner) -> deque[TaskEvent]:
         """Return what can be read now, in order, without gaps or repeats.
 
         To take the events out of it as they are sent lets go of them.
@@ -267,7 +268,7 @@ class Subscription:
         self.cursor = stored[-1] if stored else self.cursor
         return fresh
 
-    async def catch_up(self, store: EventRecords, owner: Owner) -> deque[TaskEvent]:
+    async def catch_up(self, store: EventVerbs, owner: Owner) -> deque[TaskEvent]:
         """Return what the store has beyond the cursor: a page at most."""
         self._lagging = False  # before the read: what is committed during it goes to the buffer
         page = await self._pages.read(store, (owner, self.task_id, self.cursor))
@@ -285,7 +286,7 @@ class Subscription:
 class EventLog:
     """The live side of the event log of one owner."""
 
-    def __init__(self, store: EventRecords, owner: Owner, *, recent: int, buffer: int) -> None:
+    def __init__(self, store: EventVerbs, owner: Owner, *, recent: int, buffer: int) -> None:
         self._store = store
         self._owner = owner
         self._recent_limit = recent

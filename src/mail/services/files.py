@@ -15,8 +15,7 @@ from typing import Final, NamedTuple
 
 from mail.core.schema import MAX_ID
 from mail.db.blobs import Blobs
-from mail.db.files import FileRecords, FileRow
-from mail.db.rows import file_size
+from mail.db.files import FileRow, FileVerbs, file_size
 from mail.errors import DeskConflict, Forbidden, ProtocolError, RequestReused, UnknownFile
 from mail.services.desk import Draft, MailDesk, SentLetter
 
@@ -81,7 +80,7 @@ class DeskFiles:
     """
 
     desk: MailDesk
-    store: FileRecords
+    store: FileVerbs
     blobs: Blobs
     max_bytes: int
     expire_days: float

@@ -16,8 +16,9 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from mail.clock import Clock
-from mail.db.base import EventRow, Owner, Store
 from mail.db.preferences import FeedbackRow, FeedbackState, PreferenceChange
+from mail.db.records import EventRow, Owner
+from mail.db.store import Store
 from mail.errors import AgentError, MAILError, ModelError, ProtocolError, StoreConflict, StoreError
 from mail.services.preferences import (
     Memories,

@@ -25,7 +25,8 @@ from mail.core.interswarm import (
 from mail.core.schema import MAX_ID
 from mail.core.tasks import TaskState
 from mail.core.wire import MAILInterswarmMessage
-from mail.db.base import OutboxChange, OutboxRow, Owner, Store
+from mail.db.records import OutboxChange, OutboxRow, Owner
+from mail.db.store import Store
 from mail.errors import (
     Forbidden,
     Misdirected,

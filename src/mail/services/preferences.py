@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 
 from mail.clock import Clock
 from mail.core.approvals import MEMORY_NAME
-from mail.db.base import MemoryRow, Owner, Store
 from mail.db.preferences import (
     KEPT_FEEDBACK,
     PREFERENCE_KEY,
@@ -22,6 +21,8 @@ from mail.db.preferences import (
     VersionRow,
     preference_namespace,
 )
+from mail.db.records import MemoryRow, Owner
+from mail.db.store import Store
 from mail.errors import ConfigError, MemoryConflict, ProtocolError, StoreConflict, UnknownMemory
 
 MAX_MEMORY_BYTES: Final = 16 * 1024

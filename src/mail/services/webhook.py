@@ -13,7 +13,7 @@ from pydantic_core import from_json, to_json
 from mail.clock import Clock
 from mail.core.tasks import TaskState
 from mail.db.approvals import ApprovalRow
-from mail.db.base import Post
+from mail.db.post import Post
 from mail.db.webhooks import WebhookRow
 
 _ENDED: Final = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED})

@@ -4,7 +4,8 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
-from mail.db.base import Post, Receipt, Store, TurnCommit
+from mail.db.post import Post, Receipt, TurnCommit
+from mail.db.store import Store
 
 KillWhen = Literal["before", "after"]
 
@@ -55,9 +56,9 @@ class KillingStore:
         return getattr(self._store, name)
 
     async def post(self, post: Post) -> Receipt:
-        """See `mail.db.base.Store.post`."""
+        """See `mail.db.store.Store.post`."""
         return await self._point.around(post, lambda: self._store.post(post))
 
     async def commit_turn(self, turn: TurnCommit) -> Receipt:
-        """See `mail.db.base.Store.commit_turn`."""
+        """See `mail.db.store.Store.commit_turn`."""
         return await self._point.around(turn, lambda: self._store.commit_turn(turn))

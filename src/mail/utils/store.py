@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from mail.core.call_context import current_call
-from mail.db.base import Owner, Store
+from mail.db.records import Owner
+from mail.db.store import Store
 
 if TYPE_CHECKING:
     from mail.db.langgraph import MailStore

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mail.db import open_store
-from mail.db.base import Store
+from mail.db.store import Store
 
 
 @pytest.fixture(params=["memory", "sqlite"])

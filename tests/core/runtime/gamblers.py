@@ -15,7 +15,7 @@ from mail.core.actions import ActionCore
 from mail.core.agents import AgentCore, AgentOutput
 from mail.core.call_context import current_call
 from mail.core.runtime import RuntimeSettings
-from mail.db.base import Store
+from mail.db.store import Store
 from mail.errors import ModelError
 from mail.testing import tool_calls
 from tests.core.runtime.metered import MODEL, tokens

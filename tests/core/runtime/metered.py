@@ -8,7 +8,7 @@ from mail.core.agents import AgentFunction
 from mail.core.call_context import current_call
 from mail.core.runtime import MAILRuntime
 from mail.core.usage import Usage
-from mail.db.base import Store
+from mail.db.store import Store
 
 MODEL = "test/model"
 DONE = ("task_complete", {"finish_message": "done"})

@@ -1,9 +1,9 @@
 """Held calls: accepted, edited, ignored or answered by a person, and run exactly once."""
 
 import asyncio
+import gc
 import json
 import threading
-from sys import getrefcount
 from typing import Any
 
 import pytest
@@ -18,8 +18,8 @@ from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import TEXT_TOOL
 from mail.db.approvals import ApprovalRow, StoredApproval
-from mail.db.base import Owner
 from mail.db.memory import MemoryStore
+from mail.db.records import Owner
 from mail.errors import (
     AlreadyAnswered,
     ApprovalClosed,
@@ -33,6 +33,7 @@ from mail.errors import (
 from mail.services.approvals import ApprovalDesk, end_in_time
 from mail.services.event_log import Room
 from mail.testing import agent_from
+from tests.support.sql import change, put_held
 from tests.support.swarm import runtime_of, supervisor, user_message, worker
 
 SEND = {
@@ -527,7 +528,7 @@ async def test_deadlines_that_cannot_be_kept_stop_no_other_and_are_looked_at_now
         row = ApprovalRow(
             f"a{number:03}", "x", "c", "approval", "open", "", "{}", "{}", "", expires_at="2020"
         )
-        store._put_approvals(owner, "t", [row])
+        await put_held(store, owner, "t", row)
     tried: list[str] = []
     ended = asyncio.Event()
 
@@ -537,7 +538,7 @@ async def test_deadlines_that_cannot_be_kept_stop_no_other_and_are_looked_at_now
             raise UnknownAgent("it has gone")
         if found.number <= gone + broken:
             raise KeyError("a factory of one's own")
-        store._put_approvals(owner, "t", [found.row._replace(status="expired")])
+        await put_held(store, owner, "t", found.row._replace(status="expired"))
         ended.set()
 
     timing = asyncio.create_task(end_in_time(store, act, lambda: "s", SystemClock()))
@@ -560,7 +561,7 @@ async def test_a_deadline_that_nobody_can_keep_now_is_not_asked_for_all_the_time
 
     store = Counting()
     row = ApprovalRow("a", "x", "c", "approval", "open", "", "{}", "{}", "", expires_at="2020")
-    store._put_approvals(Owner("s", "user", "u"), "t", [row])
+    await put_held(store, Owner("s", "user", "u"), "t", row)
     timing = asyncio.create_task(end_in_time(store, act, lambda: "s", SystemClock()))
     await asyncio.sleep(0.15)
     assert not timing.done() and store.asked <= 3
@@ -571,14 +572,14 @@ async def _decide(*_: object) -> None:
     raise AssertionError
 
 
-def waiting(*sizes: int) -> tuple[MemoryStore, ApprovalDesk]:
+async def waiting(*sizes: int) -> tuple[MemoryStore, ApprovalDesk]:
     """Return a store and the desk of open approvals whose arguments have these sizes."""
     store, owner = MemoryStore(), Owner("s", "user", "u")
     config = json.dumps(dict.fromkeys(ALLOWS.values(), True))
     for number, size in enumerate(sizes):
         request = json.dumps({"action": "send", "args": {"text": "x" * size}})
         kept = (f"{number}", "x", "c", "approval", "open", "", request, config, "\nowner\n")
-        store._put_approvals(owner, "t", [ApprovalRow(*kept)])
+        await put_held(store, owner, "t", ApprovalRow(*kept))
     return store, ApprovalDesk(store, "s", _decide)
 
 
@@ -593,7 +594,7 @@ def waiting(*sizes: int) -> tuple[MemoryStore, ApprovalDesk]:
     ],
 )
 async def test_pages_of_large_calls_are_short_and_leave_none_out(sizes, limit, pages) -> None:
-    store, desk = waiting(*sizes)
+    store, desk = await waiting(*sizes)
     who, room = Answerer("user", "u"), Room()
     told: list[list[str]] = []
     cursor: str | None = ""
@@ -620,9 +621,8 @@ def reading(desk: ApprovalDesk, reads: str, room: Room) -> Any:
 
 @pytest.mark.parametrize("reads", ["page", "events", "changes", "whole"])
 async def test_large_calls_that_nobody_reads_wait_for_room(reads: str) -> None:
-    store, desk = waiting(400_000, 400_000)
+    store, desk = await waiting(400_000, 400_000)
     room = Room(900_000)
-    kept = [getrefcount(found) for found in store._approvals.values()]
     streams = [reading(desk, reads, room) for _ in range(20)]
     firsts = [asyncio.ensure_future(anext(stream)) for stream in streams]
     for _ in range(100):
@@ -632,7 +632,7 @@ async def test_large_calls_that_nobody_reads_wait_for_room(reads: str) -> None:
     assert len(done) == (3 if reads == "whole" else 2)
     assert room.taken < 1_300_000
     # Beside the record that is sent, nothing holds what was read.
-    assert [getrefcount(found) for found in store._approvals.values()] == kept
+    assert not [each for each in gc.get_objects() if type(each) is StoredApproval]
     await done[0].aclose()
     for _ in range(100):
         await asyncio.sleep(0)
@@ -648,16 +648,15 @@ async def test_large_calls_that_nobody_reads_wait_for_room(reads: str) -> None:
 
 @pytest.mark.parametrize("reads", ["page", "events", "whole"])
 async def test_a_call_with_a_wide_character_counts_as_what_it_takes_in_memory(reads: str) -> None:
-    store, desk = waiting(100_000)
-    found = store._approvals[("s", "0")]
-    store._put_approvals(found.owner, "t", [found.row._replace(description="\N{OPEN BOOK}" * 9)])
+    store, desk = await waiting(100_000)
+    await change(store, "UPDATE approvals SET description = $1", "\N{OPEN BOOK}" * 9)
     room = Room()
     first = reading(desk, reads, room)
     await anext(first)
     assert 100_000 < room.taken < 110_000
     await first.aclose()
     request = json.dumps({"action": "\N{OPEN BOOK}", "args": "x" * 100_000}, ensure_ascii=False)
-    store._put_approvals(found.owner, "t", [found.row._replace(request=request)])
+    await change(store, "UPDATE approvals SET request = $1", request)
     second = reading(desk, reads, room)
     await anext(second)
     assert room.taken > 400_000
@@ -670,7 +669,7 @@ async def test_of_large_calls_none_but_the_next_are_looked_at(reads: str, monkey
     large, small = 200_000, 10
     sizes_kept = [small] * 3 + [large] * 6
     # Pages have the newest first. Events come in order; how large the first are is not known yet.
-    store, desk = waiting(*(sizes_kept if reads == "page" else sizes_kept[::-1]))
+    store, desk = await waiting(*(sizes_kept if reads == "page" else sizes_kept[::-1]))
     known = 0 if reads == "page" else 1
     looked: list[int] = []
     sizes = store.approval_sizes
@@ -693,7 +692,7 @@ async def test_of_large_calls_none_but_the_next_are_looked_at(reads: str, monkey
 async def test_calls_that_are_answered_are_read_one_by_one_and_not_kept_meanwhile(
     monkeypatch,
 ) -> None:
-    store, desk = waiting(*[400_000] * 3)
+    store, desk = await waiting(*[400_000] * 3)
     read, reads, most = store.find_approval, 0, 0
     decided: list[StoredApproval] = []
 

@@ -7,7 +7,7 @@ import pytest
 from mail.core.actions import ActionCore
 from mail.core.runtime import RunRequest
 from mail.core.tasks import TaskState
-from mail.db.base import StoredUse
+from mail.db.records import StoredUse
 from mail.errors import TaskRunning, UnknownTask
 from mail.testing import agent_from, tool_calls
 from tests.support.swarm import runtime_of, supervisor, user_message

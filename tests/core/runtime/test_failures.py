@@ -14,7 +14,8 @@ from mail.core.runtime import RunRequest, RuntimeSettings
 from mail.core.runtime.turn_result import Reply
 from mail.core.tasks import TaskState
 from mail.core.tools.call import INVALID_JSON_KEY, TOO_LONG_KEY, AgentToolCall
-from mail.db.base import Owner, Store
+from mail.db.records import Owner
+from mail.db.store import Store
 from mail.errors import ModelError, ShuttingDown, TaskTimeout
 from mail.testing import agent_from, replies, tool_calls
 from tests.support.swarm import last_body, runtime_of, supervisor, user_message, worker

@@ -15,7 +15,8 @@ from mail.core.interswarm import DeliveryOutcome
 from mail.core.runtime import RunRequest, RuntimeSettings
 from mail.core.tasks import TaskState
 from mail.db import open_store
-from mail.db.base import OutboxRow, Owner, Post, Receipt
+from mail.db.post import Post, Receipt
+from mail.db.records import OutboxRow, Owner
 from mail.errors import BreakpointError
 from mail.testing import agent_from
 from tests.support.federation import FAR, Network, Side, question, until

@@ -20,7 +20,7 @@ from mail.core.runtime.peering import load_peering
 from mail.core.runtime.runs import Run
 from mail.core.tasks import TaskState
 from mail.db import open_store
-from mail.db.base import OutboxRow, Owner
+from mail.db.records import OutboxRow, Owner
 from mail.errors import ProtocolError, TaskTaken, UnknownAgent, UnknownTask
 from mail.services.peer_mail import Place, opened
 from mail.testing import KillingStore, KillPoint, agent_from
@@ -610,7 +610,7 @@ class Watching:
         return getattr(self._store, name)
 
     async def task_outbox(self, *args: Any) -> Any:
-        """See `mail.db.base.Store.task_outbox`."""
+        """See `mail.db.store.Store.task_outbox`."""
         self.replays += 1
         return await self._store.task_outbox(*args)
 

@@ -7,7 +7,8 @@ from typing import Any
 from mail.core.actions import ActionCore
 from mail.core.runtime import MAILRuntime, RunRequest, RuntimeSettings
 from mail.core.tasks import TaskState
-from mail.db.base import Post, Store
+from mail.db.post import Post
+from mail.db.store import Store
 from mail.errors import ModelError
 from mail.testing import tool_calls
 from tests.core.runtime.metered import ask, kinds_of

@@ -13,8 +13,8 @@ from mail.core.runtime import MAILRuntime, RunRequest, RuntimeSettings
 from mail.core.runtime.histories import Histories, Loan
 from mail.core.runtime.mailbox import LaneKey
 from mail.core.tasks import TaskState
-from mail.db.base import Owner
 from mail.db.memory import MemoryStore
+from mail.db.records import Owner
 from tests.support.swarm import runtime_of, supervisor, user_message
 
 KB = 1024

@@ -14,8 +14,8 @@ from mail.core.runtime import MAILRuntime, RunRequest
 from mail.core.runtime.correspondence import in_thread
 from mail.core.runtime.letter_door import DeskMail
 from mail.core.tasks import TaskState
-from mail.db.base import Store
 from mail.db.desk import DeskPost, LetterFilter, LetterRow, ReceiptRow
+from mail.db.store import Store
 from mail.errors import ConfigError, DeskConflict, ProtocolError
 from mail.testing import KillingStore, KillPoint, agent_from
 from tests.support.swarm import SWARM, last_body, runtime_of, supervisor, user_message, worker

@@ -15,8 +15,8 @@ from mail.core.runtime.mailbox import Hold, LaneKey, Mailbox, QueuedMessage
 from mail.core.runtime.turn import Control, ControlKind
 from mail.core.tasks import TaskState
 from mail.core.usage import Usage
-from mail.db.base import Delivery
 from mail.db.memory import MemoryStore
+from mail.db.records import Delivery
 from mail.errors import MAILError
 from mail.testing import tool_calls
 from tests.support.swarm import runtime_of, supervisor, user_message, worker

@@ -17,7 +17,7 @@ import pytest
 
 from mail.core.tasks import TaskState
 from mail.db import open_store
-from mail.db.base import Delivery
+from mail.db.records import Delivery
 from tests.core.runtime.drivers import Drivers
 from tests.core.runtime.gamblers import TOKEN, Table
 from tests.core.runtime.players import NAMES

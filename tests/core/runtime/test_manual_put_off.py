@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from mail.db import open_store
-from mail.db.base import Owner
+from mail.db.records import Owner
 from mail.errors import StoreError, TaskError, TaskPaused
 from tests.core.runtime.players import REVIEW, Players, begin, finish, playing, resume, step, until
 from tests.core.runtime.virtual import run_virtually
@@ -18,7 +18,7 @@ class Forgetful(HookedStore):
     failing = 0
 
     async def history(self, owner: Owner, task_id: str, agent: str) -> list[str]:
-        """See `mail.db.base.Store.history`."""
+        """See `mail.db.store.Store.history`."""
         if agent == "bob" and self.failing:
             self.failing -= 1
             raise StoreError("the disk is unwell")

@@ -10,7 +10,9 @@ import pytest
 
 from mail.core.runtime import MAILRuntime, RunRequest, RuntimeSettings
 from mail.core.tasks import TaskState
-from mail.db.base import Delivery, Owner, Post, Store, TaskRow, TurnCommit
+from mail.db.post import Post, TurnCommit
+from mail.db.records import Delivery, Owner, TaskRow
+from mail.db.store import Store
 from mail.errors import ShuttingDown, StoreError, TaskError, TaskPaused
 from mail.testing import tool_calls
 from tests.core.runtime.players import (
@@ -53,14 +55,14 @@ class SickStore(HookedStore):
         self.failures = 0
 
     async def load_task(self, owner: Owner, task_id: str) -> TaskRow | None:
-        """See `mail.db.base.Store.load_task`."""
+        """See `mail.db.store.Store.load_task`."""
         row = await self._store.load_task(owner, task_id)
         if self.door is not None:
             await self.door()
         return row
 
     async def waiting_mail(self, owner: Owner, task_id: str) -> list[Delivery]:
-        """See `mail.db.base.Store.waiting_mail`."""
+        """See `mail.db.store.Store.waiting_mail`."""
         if self.unreadable:
             self.failures += 1
             raise StoreError("the disk is unwell")

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from mail.core.tools.offer import NO_OFFER, Offer
-from mail.db.base import Owner
 from mail.db.memory import MemoryStore
+from mail.db.records import Owner
 from mail.errors import ProtocolError
 from mail.llm.script import Steps, call
 from mail.llm.script_view import ScriptView

@@ -14,7 +14,7 @@ from mail.core.call_context import current_call
 from mail.core.runtime import RunRequest, RuntimeSettings
 from mail.core.tasks import TaskState
 from mail.core.usage import Usage
-from mail.db.base import Post, TurnCommit
+from mail.db.post import Post, TurnCommit
 from mail.errors import TaskTimeout
 from mail.testing import KillingStore, KillPoint, agent_from
 from tests.support.swarm import last_body, runtime_of, supervisor, user_message, worker

@@ -8,7 +8,8 @@ import pytest
 from mail.core.actions import ActionCore
 from mail.core.runtime import RunRequest
 from mail.core.tasks import TaskState
-from mail.db.base import Post, Store
+from mail.db.post import Post
+from mail.db.store import Store
 from mail.errors import AlreadyAnswered, BreakpointError, StoreError, UnknownAgent
 from mail.testing import tool_calls
 from tests.core.runtime.metered import DONE, ask, check_history

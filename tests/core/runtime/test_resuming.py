@@ -8,9 +8,9 @@ import pytest
 
 from mail.core.runtime import RunRequest
 from mail.core.tasks import TaskState
-from mail.db.base import Store
 from mail.db.migrate import migrate, packaged_migrations, schema_version
-from mail.db.sqlite.store import SQLiteStore
+from mail.db.sqlite.driver import SQLiteStore
+from mail.db.store import Store
 from mail.errors import AlreadyAnswered, ModelError
 from mail.testing import agent_from, tool_calls
 from tests.core.runtime.metered import DONE, ask, check_history
@@ -25,6 +25,7 @@ from tests.core.runtime.reviews import (
     swarm_of,
     two_peers,
 )
+from tests.support.sql import change
 from tests.support.swarm import last_body, supervisor, user_message, worker
 
 # --- several agents -------------------------------------------------------------------------------
@@ -283,10 +284,7 @@ async def test_equal_open_ids_of_an_older_version_are_answered_one_by_one() -> N
     await pause(runtime)
     task = runtime._context.active_tasks.get("task-1")
     assert task is None
-    stored = runtime._context.store._task(runtime._context.owner, "task-1")
-    stored.calls = {
-        (row.agent, "same_0"): row._replace(call_id="same_0") for row in stored.calls.values()
-    }
+    await change(runtime._context.store, "UPDATE calls SET call_id = 'same_0'")
     assert (await resume(runtime, answering("same_0", "A"))).status is TaskState.PAUSED
     assert (await resume(runtime, answering("same_0", "B"))).status is TaskState.COMPLETED
     with pytest.raises(AlreadyAnswered):

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from mail.core.runtime import MAILRuntime, RunRequest
-from mail.db.base import IdempotencyRow, Post, Store
+from mail.db.post import Post
+from mail.db.records import IdempotencyRow
+from mail.db.store import Store
 from mail.errors import ShuttingDown, StoreError
 from mail.testing import tool_calls
 from tests.support.stores import HookedStore

@@ -8,7 +8,8 @@ from pydantic_core import from_json, to_json
 from mail.core.approvals import Answerer
 from mail.core.runtime import RuntimeSettings
 from mail.core.runtime.turn import Control, ControlKind
-from mail.db.base import Delivery, Owner, Post, TurnCommit
+from mail.db.post import Post, TurnCommit
+from mail.db.records import Delivery, Owner
 from mail.errors import NotSetAside, RetryRefused, UnknownTask
 from mail.testing import agent_from
 from tests.support.swarm import last_body, runtime_of, supervisor, user_message, worker

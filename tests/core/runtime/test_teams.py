@@ -10,7 +10,7 @@ from mail.core.agents import AgentCore
 from mail.core.runtime import MAILRuntime
 from mail.core.runtime.settings import RuntimeSettings
 from mail.core.teams import Teams
-from mail.db.base import Store
+from mail.db.store import Store
 from mail.errors import AgentError
 from mail.testing import agent_from, tool_calls
 from tests.spec import kit

@@ -20,7 +20,7 @@ from mail.core.runtime import RunRequest
 from mail.core.runtime.peering import Peering
 from mail.core.runtime.waiting import Report, read_reports, stuck
 from mail.core.tasks import TaskState
-from mail.db.base import Owner
+from mail.db.records import Owner
 from mail.errors import UnknownTask
 from mail.testing import agent_from, tool_calls
 from tests.core.runtime.test_federation import (

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any
 
-from mail.db.base import Store
+from mail.db.store import Store
 from mail.errors import StoreError
 
 _WRITES = ("post", "commit_turn")

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import pytest
 
-from mail.db.base import IdempotencyRow, Store
 from mail.db.desk import (
     PAGES_KEPT,
     AskRow,
@@ -24,6 +23,8 @@ from mail.db.desk import (
 )
 from mail.db.desk_search import LetterQuery
 from mail.db.memory import MemoryStore
+from mail.db.records import IdempotencyRow
+from mail.db.store import Store
 from mail.errors import DeskConflict, KeyTaken, StoreConflict
 
 Rows = Any

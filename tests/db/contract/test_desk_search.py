@@ -10,8 +10,7 @@ from typing import Any, Final, Literal
 import asyncpg
 import pytest
 
-from mail.db import desk_search, desk_statements
-from mail.db.base import Store
+from mail.db import desk_search
 from mail.db.desk import DeskPost, FoundLetters, LetterRow, MemberRow, ThreadRow
 from mail.db.desk_search import (
     LOOKED_AT,
@@ -24,8 +23,10 @@ from mail.db.desk_search import (
 )
 from mail.db.memory import MemoryStore
 from mail.db.migrate import migrate, packaged_migrations
+from mail.db.postgres import driver
+from mail.db.postgres.driver import PostgresStore
 from mail.db.postgres.migrate import migrate as migrate_postgres
-from mail.db.postgres.store import PostgresStore
+from mail.db.store import Store
 from tests.support.databases import Database, PostgresDatabase, SQLiteDatabase
 
 SWARM: Final = "example"
@@ -379,10 +380,7 @@ class TestPages:
         assert await found(durable, '"the plan"', before=page.before) == ["first"]
         assert await found(durable, "the plan -x") == ["post", "first"]
 
-    async def test_what_one_list_of_threads_has_beyond_a_bound_stays_for_the_next_page(
-        self, durable: Store, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(desk_statements, "PARAMETERS", 1)
+    async def test_what_is_beyond_a_bound_stays_for_the_next_page(self, durable: Store) -> None:
         await discuss(durable, "t1", "ann", "bob")
         letters = [letter(f"l{n:02}", "the plan", **(T1 if n % 3 else {})) for n in range(40)]
         fit = LOOKED_BYTES // 65_000
@@ -500,14 +498,14 @@ async def test_a_search_does_not_read_what_others_have(
 async def plan_of(store: Store, url: str, query: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return how PostgreSQL goes about what a search asks it."""
     asked: list[tuple[Any, ...]] = []
-    fetch = store._fetch  # type: ignore[attr-defined]
+    execute = driver._execute
 
-    async def noted(decode: Any, text: str, *values: Any) -> Any:
-        asked.append((text, *values))
-        return await fetch(decode, text, *values)
+    async def noted(connection: Any, statement: Any) -> Any:
+        asked.append((statement.text, *statement.values))
+        return await execute(connection, statement)
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "_fetch", noted)
+        patch.setattr(driver, "_execute", noted)
         await found(store, query)
     connection = await asyncpg.connect(url)
     plans = [await connection.fetch(f"EXPLAIN {text}", *values) for text, *values in asked]

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from mail.core.tasks import TaskState
-from mail.db.base import HistoryRow, Store
+from mail.db.records import HistoryRow
+from mail.db.store import Store
 from tests.support.databases import Database
 
 Rows = Any

@@ -1,13 +1,11 @@
-"""What every store must do with events: `mail.db.base.EventRecords`."""
+"""What every store must do with events: `mail.db.events.EventVerbs`."""
 
 import asyncio
 from typing import Any
 
 import pytest
 
-from mail.db.base import (
-    Store,
-)
+from mail.db.store import Store
 from mail.errors import StoreConflict
 
 Rows = Any

@@ -2,10 +2,10 @@
 
 import pytest
 
-from mail.db import files_statements
-from mail.db.base import Store
+from mail.db import files
 from mail.db.desk import DeskPost, LetterPlace, LetterRow, MemberRow, ThreadRow
 from mail.db.files import FileRow
+from mail.db.store import Store
 from mail.errors import DeskConflict
 
 SWARM = "example"
@@ -77,7 +77,7 @@ async def test_no_more_is_given_back_than_counted(
     durable: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:  # as earlier versions counted
-        patch.setattr(files_statements, "file_size", lambda row: row.size)
+        patch.setattr(files, "file_size", lambda row: row.size)
         await durable.add_file(SWARM, file("f1"))
     await durable.drop_file(SWARM, "f1")
     assert await durable.letter_bytes(SWARM, "ann") == 0

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from mail.db.base import HistoryRow, Store, TurnCommit
+from mail.db.post import TurnCommit
+from mail.db.records import HistoryRow
+from mail.db.store import Store
 from mail.errors import StoreConflict, StoreError
 from tests.support.databases import Hold
 

@@ -1,11 +1,9 @@
-"""What every store must do with histories: `mail.db.base.HistoryRecords`."""
+"""What every store must do with histories: `mail.db.events.EventVerbs`."""
 
 from typing import Any
 
-from mail.db.base import (
-    HistoryRow,
-    Store,
-)
+from mail.db.records import HistoryRow
+from mail.db.store import Store
 
 Rows = Any
 

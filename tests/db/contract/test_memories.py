@@ -1,10 +1,8 @@
-"""What every store must do with memories: `mail.db.base.MemoryRecords`."""
+"""What every store must do with memories: `mail.db.memories.MemoryVerbs`."""
 
 from typing import Any
 
-from mail.db.base import (
-    Store,
-)
+from mail.db.store import Store
 
 Rows = Any
 

@@ -1,4 +1,4 @@
-"""Mail for other swarms, and what was taken of theirs: `mail.db.base.OutboxRecords`."""
+"""Mail for other swarms, and what was taken of theirs: `mail.db.outbox.OutboxVerbs`."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -7,7 +7,9 @@ from typing import Any, Final
 import pytest
 
 from mail.core.tasks import TaskState
-from mail.db.base import (
+from mail.db.post import Post, Receipt
+from mail.db.postgres import driver as postgres_driver
+from mail.db.records import (
     HistoryRow,
     IdempotencyRow,
     InboxRow,
@@ -15,10 +17,9 @@ from mail.db.base import (
     OutboxChange,
     OutboxRow,
     Owner,
-    Post,
-    Receipt,
-    Store,
 )
+from mail.db.sqlite import driver as sqlite_driver
+from mail.db.store import Store
 from mail.errors import KeyTaken, MailTaken, StoreConflict, StoreError
 from mail.testing.kills import KillingStore, KillPoint
 from tests.support.databases import Database
@@ -619,27 +620,17 @@ class TestCost:
 
 async def _spied(store: Any, post: Post, seen: list[str]) -> Receipt:
     """Commit, and note the statements that it takes."""
-    write = store._write
 
-    class Spy:
-        def __init__(self, db: Any) -> None:
-            self._db = db
+    def note(execute: Any) -> Any:
+        def noted(connection: Any, statement: Any) -> Any:
+            seen.append(statement.text)
+            return execute(connection, statement)
 
-        def __getattr__(self, name: str) -> Any:
-            verb = getattr(self._db, name)
-            if not callable(verb):
-                return verb
+        return noted
 
-            def call(text: str, *values: Any) -> Any:
-                seen.append(text)
-                return verb(text, *values)
-
-            return call if name.startswith(("execute", "fetch")) else verb
-
-    store._write = lambda work: write(lambda db: work(Spy(db)))
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (postgres_driver, sqlite_driver):
+            patch.setattr(module, "_execute", note(module._execute))
         made = store.commit_turn(post) if hasattr(post, "seq") else store.post(post)
         receipt: Receipt = await made
-    finally:
-        del store._write
     return receipt

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from mail.core.tasks import TaskState
-from mail.db.base import MemoryRow, Store
 from mail.db.preferences import (
     KEPT_FEEDBACK,
     KEPT_VERSIONS,
@@ -17,6 +16,8 @@ from mail.db.preferences import (
     new_feedback,
     preference_namespace,
 )
+from mail.db.records import MemoryRow
+from mail.db.store import Store
 from mail.errors import StoreConflict
 
 Rows = Any

@@ -1,13 +1,15 @@
-"""What owners take of a store, and how records go: `mail.db.base.SweepRecords`."""
+"""What owners take of a store, and how records go: `mail.db.sweep.SweepVerbs`."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from mail.core.tasks import TaskState
-from mail.db.base import (
-    AgedKind,
+from mail.db.desk import DeskPost, LetterRow, PageRow
+from mail.db.files import FileRow
+from mail.db.preferences import KEPT_VERSIONS, PreferenceChange, VersionRow, new_feedback
+from mail.db.records import (
     CallRow,
     HistoryRow,
     IdempotencyRow,
@@ -16,14 +18,14 @@ from mail.db.base import (
     OutboxChange,
     OutboxRow,
     Owner,
-    Store,
     StoredUse,
 )
-from mail.db.desk import DeskPost, LetterRow, PageRow
-from mail.db.files import FileRow
-from mail.db.preferences import KEPT_VERSIONS, PreferenceChange, VersionRow, new_feedback
+from mail.db.store import Store
 from mail.errors import StoreConflict
 from tests.support.databases import Database
+
+if TYPE_CHECKING:
+    from mail.db.sweep import AgedKind
 
 Rows = Any
 

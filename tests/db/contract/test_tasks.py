@@ -1,4 +1,4 @@
-"""What every store must do with tasks and their mail: `mail.db.base.TaskRecords`."""
+"""What every store must do with tasks and their mail: `mail.db.tasks.TaskVerbs`."""
 
 import asyncio
 import json
@@ -8,14 +8,8 @@ import pytest
 
 from mail.core.tasks import TaskState
 from mail.db.approvals import ApprovalFilter, ApprovalRow
-from mail.db.base import (
-    CallRow,
-    HistoryRow,
-    JournalRow,
-    MemoryRow,
-    Owner,
-    Store,
-)
+from mail.db.records import CallRow, HistoryRow, JournalRow, MemoryRow, Owner
+from mail.db.store import Store
 from mail.errors import StoreConflict
 
 Rows = Any

@@ -12,7 +12,9 @@ from pydantic_core import to_json
 from mail.core.render import xml_text
 from mail.core.tasks import TaskState
 from mail.db import texts
-from mail.db.base import CallRow, HistoryRow, JournalRow, Post, Store
+from mail.db.post import Post
+from mail.db.records import CallRow, HistoryRow, JournalRow
+from mail.db.store import Store
 from tests.support.databases import Database, PostgresDatabase
 
 Rows = Any

@@ -1,11 +1,9 @@
-"""What every store must do with tokens: `mail.db.base.TokenRecords`."""
+"""What every store must do with tokens: `mail.db.tokens.TokenVerbs`."""
 
 from typing import Any
 
-from mail.db.base import (
-    Store,
-    TokenRow,
-)
+from mail.db.records import TokenRow
+from mail.db.store import Store
 
 Rows = Any
 

@@ -5,7 +5,8 @@ from typing import Any, Final
 import pytest
 
 from mail.core.tasks import TaskState
-from mail.db.base import Owner, Store
+from mail.db.records import Owner
+from mail.db.store import Store
 from mail.db.webhooks import WebhookChange, WebhookRow
 from mail.errors import StoreConflict
 

@@ -30,7 +30,8 @@ from mail.core.suggest import did_you_mean
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import check_usable
-from mail.db.base import JournalRow, TurnCommit
+from mail.db.post import TurnCommit
+from mail.db.records import JournalRow
 from mail.errors import StoreError, ToolError
 
 if TYPE_CHECKING:

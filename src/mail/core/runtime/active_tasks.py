@@ -24,7 +24,7 @@ from mail.core.tasks import TaskState
 from mail.core.tools.offer import NO_OFFER, Offer
 from mail.core.usage import Spending, Usage
 from mail.db.approvals import ApprovalRow
-from mail.db.base import CallRow, TaskRow
+from mail.db.records import CallRow, TaskRow
 
 if TYPE_CHECKING:
     from mail.core.wire import MAILMessage

@@ -35,8 +35,8 @@ from mail.core.runtime.turn_result import EventDraft, TurnResult, storable
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import CATALOGUE, check_usable, parse_arguments
 from mail.db.approvals import ApprovalRow
-from mail.db.base import CallRow
 from mail.db.preferences import FeedbackRow, new_feedback
+from mail.db.records import CallRow
 from mail.errors import ApprovalClosed, ApprovalError, Forbidden, StoreError, ToolError
 
 logger = logging.getLogger(__name__)

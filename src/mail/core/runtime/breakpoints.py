@@ -21,7 +21,7 @@ from mail.core.tools.call import AgentToolCall, problem_of_arguments, to_be_answ
 from mail.core.tools.catalogue import BUILTIN_TOOLS, CATALOGUE, TEXT_TOOL
 from mail.core.tools.convert import normalize_breakpoint_tool_call
 from mail.core.tools.offer import NO_OFFER, Offer
-from mail.db.base import CallRow, MemoryRow
+from mail.db.records import CallRow, MemoryRow
 from mail.errors import AlreadyAnswered, BreakpointError, ProtocolError
 
 UNANSWERED: Final = "not run: the task ended before this call was answered"

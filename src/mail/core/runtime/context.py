@@ -16,10 +16,11 @@ from mail.core.runtime.histories import Histories
 from mail.core.runtime.mailbox import Mailbox
 from mail.core.runtime.settings import RuntimeSettings
 from mail.core.teams import NO_TEAMS, Teams
-from mail.db.base import Owner, Post, Receipt, Store, TurnCommit
 from mail.db.blobs import Blobs
 from mail.db.desk import PARTICIPANT_ROLE, DeskPost
-from mail.db.rows import size_beside_task
+from mail.db.post import Post, Receipt, TurnCommit, size_beside_task
+from mail.db.records import Owner
+from mail.db.store import Store
 from mail.errors import DeskConflict, StoreConflict, StoreError
 from mail.services.event_log import EventLog
 

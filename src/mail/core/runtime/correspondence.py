@@ -15,8 +15,8 @@ from pydantic_core import to_json
 from mail.clock import format_uuid
 from mail.core.envelope import Envelope
 from mail.core.runtime.peering import Asks
-from mail.db.base import EventRow, Owner
 from mail.db.desk import AskRow, DeskPost, LetterKind, LetterRow, ReceiptRow
+from mail.db.records import EventRow, Owner
 
 if TYPE_CHECKING:
     from mail.core.runtime.context import RuntimeContext

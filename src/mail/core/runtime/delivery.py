@@ -20,7 +20,8 @@ from mail.core.runtime.team_waits import NOT_OPENED, TeamWait
 from mail.core.runtime.turn import Control, ControlKind, Phase, Turn
 from mail.core.runtime.turn_result import EventDraft, message_event
 from mail.core.tasks import TaskState
-from mail.db.base import Delivery, EventRow, OutboxRow, Receipt, TurnCommit
+from mail.db.post import Receipt, TurnCommit
+from mail.db.records import Delivery, EventRow, OutboxRow
 from mail.errors import StoreConflict
 
 _SENDER_TIER: Final[Mapping[str, int]] = {"system": 1, "admin": 2, "user": 2}

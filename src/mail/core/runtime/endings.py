@@ -27,8 +27,9 @@ from mail.core.tasks import STEP_LIMIT, TaskState
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.offer import NO_OFFER
 from mail.db.approvals import ApprovalRow
-from mail.db.base import CallRow, EventRow, HistoryRow, MemoryRow, OutboxRow, Post
 from mail.db.desk import LetterRow
+from mail.db.post import Post
+from mail.db.records import CallRow, EventRow, HistoryRow, MemoryRow, OutboxRow
 
 _TOLD: Final = {
     TaskState.COMPLETED: Subject.TASK_COMPLETE,

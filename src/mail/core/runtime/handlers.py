@@ -61,10 +61,10 @@ from mail.core.tools.catalogue import (
 )
 from mail.core.tools.helptext import build_mail_help_string
 from mail.core.wire import MessageKind
-from mail.db.base import MemoryRow
 from mail.db.blobs import Blobs
 from mail.db.desk import LetterRow, ReceiptRow
 from mail.db.files import FileRow
+from mail.db.records import MemoryRow
 from mail.errors import ProtocolError, StoreError, TeamError, ToolError, UnknownTeammate, WaitCycle
 from mail.services.files import FILE_URI, text_page, told_of
 

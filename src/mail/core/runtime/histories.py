@@ -19,7 +19,8 @@ from typing import Any, Final, NamedTuple
 from pydantic_core import from_json, to_json
 
 from mail.core.runtime.mailbox import LaneKey
-from mail.db.base import HistoryRecords, Owner
+from mail.db.events import EventVerbs
+from mail.db.records import Owner
 from mail.services.event_log import Room
 
 Entry = dict[str, Any]
@@ -60,7 +61,7 @@ class Histories:
         most: The bytes that they may take in memory; None for no limit.
     """
 
-    def __init__(self, store: HistoryRecords, owner: Owner, most: int | None = None) -> None:
+    def __init__(self, store: EventVerbs, owner: Owner, most: int | None = None) -> None:
         self._store = store
         self._owner = owner
         self._lanes: OrderedDict[LaneKey, _History] = OrderedDict()  # used last at the end

@@ -21,8 +21,8 @@ from mail.core.runtime.submission import RunRequest, Submissions
 from mail.core.runtime.team_waits import end_of_waits
 from mail.core.runtime.turn import Control, ControlKind
 from mail.core.tasks import TaskState
-from mail.db.base import Post
 from mail.db.desk import AskRow, DeskPost, LetterRow
+from mail.db.post import Post
 from mail.errors import ProtocolError, ShuttingDown, TaskPaused, UnknownAgent, UnknownTask
 from mail.services.files import told_of
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from mail.core.envelope import Envelope
 from mail.core.runtime.turn import Control, ControlKind
-from mail.db.base import Delivery
+from mail.db.records import Delivery
 
 _BUFFERED = 4  # behind every rank of `QueuedMessage.place`
 _LARGE = 64 * 1024

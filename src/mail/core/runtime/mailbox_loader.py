@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from mail.core.envelope import Envelope
 from mail.core.runtime.active_tasks import ActiveTask
@@ -10,8 +11,11 @@ from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.mailbox import LaneKey, QueuedMessage
 from mail.core.runtime.turn_commit import TurnCommitter
-from mail.db.base import Delivery, Post
+from mail.db.post import Post
 from mail.errors import StoreError
+
+if TYPE_CHECKING:
+    from mail.db.records import Delivery
 
 logger = logging.getLogger(__name__)
 

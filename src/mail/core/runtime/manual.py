@@ -21,7 +21,7 @@ from mail.core.runtime.turn_commit import TurnCommitter
 from mail.core.schema import check_task_id
 from mail.core.suggest import did_you_mean
 from mail.core.wire import MAILMessage
-from mail.db.base import Post, TurnCommit
+from mail.db.post import Post, TurnCommit
 from mail.errors import ConfigError, MAILError, ProtocolError, StoreError, UnknownAgent
 
 logger = logging.getLogger(__name__)

@@ -41,7 +41,8 @@ from mail.core.runtime.waiting import node_of, read_reports
 from mail.core.schema import parse_interswarm_message
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
-from mail.db.base import CallRow, EventRow, InboxRow, OutboxChange, OutboxRow, Post, TaskRow
+from mail.db.post import Post
+from mail.db.records import CallRow, EventRow, InboxRow, OutboxChange, OutboxRow, TaskRow
 from mail.errors import (
     AddressError,
     MailTaken,

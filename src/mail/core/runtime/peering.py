@@ -24,7 +24,7 @@ from mail.core.runtime.waiting import (
     within_bounds,
 )
 from mail.core.tasks import TaskState
-from mail.db.base import OutboxRow, TaskRow
+from mail.db.records import OutboxRow, TaskRow
 
 if TYPE_CHECKING:
     from mail.core.runtime.context import RuntimeContext

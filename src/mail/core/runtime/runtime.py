@@ -45,9 +45,10 @@ from mail.core.tasks import MAILTask, TaskState
 from mail.core.teams import NO_TEAMS, Teams
 from mail.core.wire import MAILInterswarmMessage, MAILMessage
 from mail.db.approvals import ApprovalFilter, ApprovalRow, StoredApproval
-from mail.db.base import IdempotencyRow, OutboxRow, Owner, Store, TaskRow
 from mail.db.blobs import Blobs
 from mail.db.desk import AskRow
+from mail.db.records import IdempotencyRow, OutboxRow, Owner, TaskRow
+from mail.db.store import Store
 from mail.errors import (
     ConfigError,
     MAILError,

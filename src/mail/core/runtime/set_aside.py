@@ -19,7 +19,8 @@ from mail.core.runtime.submission import RunRequest, Submissions
 from mail.core.runtime.turn import Control, ControlKind
 from mail.core.runtime.turn_result import EventDraft
 from mail.core.tasks import TaskState
-from mail.db.base import AsideRow, Delivery, Post, Receipt
+from mail.db.post import Post, Receipt
+from mail.db.records import AsideRow, Delivery
 from mail.errors import NotSetAside, RetryRefused, ShuttingDown, StoreConflict, TaskPaused
 
 _OVER: Final = (ControlKind.FINISH, ControlKind.STEP, ControlKind.RUN, ControlKind.END)

@@ -10,7 +10,8 @@ from mail.errors import ConfigError
 
 if TYPE_CHECKING:
     from mail.core.runtime.scheduler import TurnLimit
-    from mail.db.base import Owner, Post
+    from mail.db.post import Post
+    from mail.db.records import Owner
     from mail.db.webhooks import WebhookRow
 
 _WHOLE = (int,)

@@ -54,18 +54,17 @@ from mail.core.tools.call import AgentToolCall
 from mail.core.tools.offer import NO_OFFER, Offer
 from mail.core.wire import MAILMessage
 from mail.db.approvals import ApprovalRow
-from mail.db.base import (
+from mail.db.desk import PARTICIPANT_ROLE
+from mail.db.post import Post, Receipt
+from mail.db.records import (
     CallRow,
     EventRow,
     HistoryRow,
     IdempotencyRow,
     InboxRow,
     MemoryRow,
-    Post,
-    Receipt,
     TaskRow,
 )
-from mail.db.desk import PARTICIPANT_ROLE
 from mail.errors import (
     ApprovalClosed,
     KeyTaken,

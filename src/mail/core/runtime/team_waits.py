@@ -19,7 +19,7 @@ from mail.core.runtime.correspondence import post_of
 from mail.core.runtime.turn import Control
 from mail.core.teams import wait_cycle
 from mail.core.tools.call import AgentToolCall, to_be_answered
-from mail.db.base import CallRow, HistoryRow
+from mail.db.records import CallRow, HistoryRow
 
 if TYPE_CHECKING:
     from mail.core.runtime.active_tasks import ActiveTask

@@ -18,7 +18,7 @@ from mail.core.runtime.turn import Turn
 from mail.core.runtime.turn_result import Reprompt, ToolOutcome, TurnResult
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import CATALOGUE, PASSIVE, TEXT_TOOL, check_usable
-from mail.db.base import JournalRow
+from mail.db.records import JournalRow
 from mail.errors import StoreError, ToolError
 from mail.redaction import logged
 

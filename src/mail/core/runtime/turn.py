@@ -9,7 +9,7 @@ from pydantic_core import from_json, to_json
 
 from mail.clock import format_uuid
 from mail.core.envelope import Envelope
-from mail.db.base import EventRow
+from mail.db.records import EventRow
 
 if TYPE_CHECKING:
     import asyncio
@@ -198,7 +198,7 @@ class Turn:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """What the turn has read, which its records repeat; see `mail.db.base.Post`."""
+        """What the turn has read, which its records repeat; see `mail.db.post.Post`."""
         own = (self.envelope.body,)
         if not self.buffered:
             return own

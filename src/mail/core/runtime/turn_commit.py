@@ -31,18 +31,9 @@ from mail.core.runtime.turn_result import EventDraft, TurnResult
 from mail.core.runtime.waiting import Report, WaitHints, acting, stuck, wait_cycle
 from mail.core.tasks import TaskState
 from mail.db.approvals import ApprovalRow
-from mail.db.base import (
-    CallRow,
-    EventRow,
-    HistoryRow,
-    InboxRow,
-    OutboxRow,
-    Owner,
-    Post,
-    Receipt,
-    TurnCommit,
-)
 from mail.db.desk import DeskPost, ShownRow
+from mail.db.post import Post, Receipt, TurnCommit
+from mail.db.records import CallRow, EventRow, HistoryRow, InboxRow, OutboxRow, Owner
 from mail.errors import StoreConflict, StoreError
 
 logger = logging.getLogger(__name__)

@@ -46,7 +46,7 @@ from mail.core.tools.call import AgentToolCall, problem_of_arguments
 from mail.core.tools.catalogue import PASSIVE, TEXT_TOOL
 from mail.core.tools.offer import NO_OFFER, Offer
 from mail.core.usage import Usage
-from mail.db.base import EventRow, JournalRow
+from mail.db.records import EventRow, JournalRow
 from mail.errors import AgentError, MAILError, ModelError, StoreConflict, StoreError, ToolError
 from mail.redaction import logged, redact_foreign
 

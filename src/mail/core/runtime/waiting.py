@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mail.core.runtime.context import RuntimeContext
     from mail.core.runtime.peering import Peering
     from mail.core.wire import MAILInterswarmMessage
-    from mail.db.base import TaskRow
+    from mail.db.records import TaskRow
 
 MOST_NODES: Final = MAX_CONTRIBUTORS
 MOST_ASKS: Final = 64

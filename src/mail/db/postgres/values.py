@@ -10,7 +10,7 @@ from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from typing import Any, Final, TypeAlias
 
 from mail.core.events import TaskEvent
-from mail.db.base import TaskRow
+from mail.db.records import TaskRow
 from mail.db.rows import as_event, as_task
 
 Connection: TypeAlias = Any

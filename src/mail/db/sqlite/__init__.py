@@ -4,4 +4,4 @@ from mail.lazy import lazy_exports
 
 __all__ = ["SQLiteStore"]
 
-__getattr__ = lazy_exports(__name__, {"SQLiteStore": "mail.db.sqlite.store"})
+__getattr__ = lazy_exports(__name__, {"SQLiteStore": "mail.db.sqlite.driver"})

@@ -7,6 +7,9 @@ from typing import Final
 
 from mail.errors import StoreError
 
+REFUSALS: Final = (sqlite3.Error, UnicodeEncodeError, OverflowError)
+"""What Python's module raises for statements and values that cannot be."""
+
 _BUSY_SECONDS: Final = 5.0
 _CHECKPOINT_PAGES: Final = 4000
 _WAL_LIMIT_BYTES: Final = 16 * 1024 * 1024

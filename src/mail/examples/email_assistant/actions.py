@@ -14,7 +14,7 @@ from mail.api.actions import MAILAction
 from mail.config.stdlib import EmailConfig
 from mail.core.approvals import Approval
 from mail.core.call_context import current_call
-from mail.db.base import Owner
+from mail.db.records import Owner
 from mail.errors import ToolError
 from mail.examples.email_assistant.formatting import describe, format_gmail_markdown, parse_gmail
 from mail.stdlib.email.backends import Backend, open_backend

@@ -18,7 +18,7 @@ from mail.core.call_context import current_call, enter_call
 from mail.core.compose import Subject
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import TEXT_TOOL
-from mail.db.base import Owner
+from mail.db.records import Owner
 from mail.errors import AgentError, ToolError
 from mail.examples.email_assistant.actions import my_settings
 from mail.examples.email_assistant.formatting import format_gmail_markdown, parse_gmail, quoted

@@ -16,7 +16,7 @@ from typing import Final, Self
 from mail.api.swarm import MAILSwarm
 from mail.config.env import setting
 from mail.core.wire import MAILMessage
-from mail.db.base import Store
+from mail.db.store import Store
 from mail.errors import ConfigError
 from mail.examples.mafia import cues
 from mail.examples.mafia.agents import (

@@ -17,7 +17,7 @@ from mail.auth.tokens import token_record as record_of
 from mail.core.pieces import json_line, json_pieces
 from mail.core.schema import check_task_id
 from mail.core.tasks import MAILTask, TaskState
-from mail.db.base import Owner, TaskRow, TokenRow
+from mail.db.records import Owner, TaskRow, TokenRow
 from mail.errors import ProtocolError
 from mail.net.types import (
     GetAdminTasksResponse,

@@ -24,7 +24,7 @@ from mail.core.pieces import PIECE, json_line
 from mail.core.runtime.settings import UNSET
 from mail.core.schema import MAX_ID, TaskId
 from mail.core.tasks import TaskState
-from mail.db.base import IdempotencyRow, Owner
+from mail.db.records import IdempotencyRow, Owner
 from mail.errors import BudgetExceeded, ShuttingDown, TaskFailed
 from mail.logcontext import note
 from mail.net.sse import event_source

@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 from mail.auth.callers import Caller
 from mail.core.pieces import json_pieces, sliced
 from mail.core.tasks import TaskState
-from mail.db.base import IdempotencyRow
+from mail.db.records import IdempotencyRow
 from mail.errors import BudgetExceeded, ShuttingDown, TaskFailed
 from mail.logcontext import note
 from mail.net.sse import Turn, event_stream, frame_pieces

@@ -18,7 +18,7 @@ from mail.core.events import TaskEvent
 from mail.core.pieces import Listed, json_line, json_pieces, unread_pieces
 from mail.core.schema import TaskId, check_task_id
 from mail.core.tasks import MAILTask
-from mail.db.base import Owner
+from mail.db.records import Owner
 from mail.errors import Forbidden, ProtocolError, UnknownTask
 from mail.logcontext import note
 from mail.net.sse import event_source

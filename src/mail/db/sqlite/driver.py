@@ -7,12 +7,15 @@ that was committed before they began, and never wait for the writer.
 import asyncio
 import sqlite3
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from functools import lru_cache, partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import ClassVar, Final, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeVar
 
+from mail.db.driver import Batch, Change, Query, Statement, Verb
 from mail.db.migrate import (
     check_current,
     migrate,
@@ -21,6 +24,7 @@ from mail.db.migrate import (
     schema_version,
 )
 from mail.db.sqlite.connect import (
+    REFUSALS,
     as_store_error,
     check_integrity,
     connect_read_only,
@@ -28,9 +32,10 @@ from mail.db.sqlite.connect import (
     connect_writer,
     create_file,
 )
+from mail.db.sqlite.dialect import SQLiteDialect
 from mail.db.sqlite.lock import DatabaseLock, WriteQueue
-from mail.db.sqlite.statements import SQLiteStatements
-from mail.db.sqlite.writer import Work, Writer
+from mail.db.sqlite.writer import Writer
+from mail.db.store import Store
 from mail.errors import StoreError, StoreLocked
 
 T = TypeVar("T")
@@ -46,14 +51,13 @@ class _Session(NamedTuple):
     others: WriteQueue
     readers: SimpleQueue[sqlite3.Connection]
     threads: ThreadPoolExecutor
-    packer: ThreadPoolExecutor
 
 
-class SQLiteStore(SQLiteStatements):
-    """A `mail.db.base.Store` in one file. Any number of event loops may share it."""
+class SQLiteDriver:
+    """A `mail.db.driver.Driver` of one file. Any number of event loops may share it."""
 
     durable: ClassVar = True
-    """Committed state survives the process."""
+    dialect: ClassVar = SQLiteDialect()
 
     def __init__(
         self,
@@ -85,7 +89,7 @@ class SQLiteStore(SQLiteStatements):
         self._session: _Session | None = None
 
     async def open(self) -> None:
-        """Create or check the file, migrate it, start the threads. See `Store.open`.
+        """Create or check the file, migrate it, start the threads. See `Driver.open`.
 
         Raises:
             StoreLocked: somebody else owns the file, or the swarm in it; or the schema is to be
@@ -101,7 +105,7 @@ class SQLiteStore(SQLiteStatements):
         await asyncio.to_thread(self._close)
 
     async def claim_swarm(self, swarm: str) -> None:
-        """See `Store.claim_swarm`. An owner of the whole file has every swarm in it."""
+        """See `Driver.claim_swarm`. An owner of the whole file has every swarm in it."""
         if self._lock:
             await asyncio.to_thread(self._lock.claim, swarm)
 
@@ -173,7 +177,6 @@ class SQLiteStore(SQLiteStatements):
                 return
             session.writer.close()
             session.threads.shutdown()
-            session.packer.shutdown()
             session.others.close()
             for _ in range(_READERS):
                 session.readers.get().close()
@@ -191,16 +194,15 @@ class SQLiteStore(SQLiteStatements):
             raise StoreError("the store is not open")
         return self._session
 
-    def _packer(self) -> ThreadPoolExecutor:
-        return self._opened().packer
-
-    def _write(self, work: Work[T]) -> asyncio.Future[T]:
-        return self._opened().writer.run(work)
-
-    async def _read(self, work: Work[T]) -> T:
+    async def read(self, verb: Callable[[], Verb[T]]) -> T:
+        """See `Driver.read`. It sees one moment, whatever is committed meanwhile."""
         session = self._opened()
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(session.threads, _run, session.readers, work)
+        return await loop.run_in_executor(session.threads, _read, session.readers, verb)
+
+    async def transaction(self, verb: Callable[[], Verb[T]]) -> T:
+        """See `Driver.transaction`."""
+        return await self._opened().writer.run(partial(run_verb, verb))
 
 
 def _session(
@@ -208,18 +210,78 @@ def _session(
 ) -> _Session:
     threads = ThreadPoolExecutor(_READERS, thread_name_prefix="mail-sqlite-reader")
     others = WriteQueue(path)
-    packer = ThreadPoolExecutor(1, thread_name_prefix="mail-sqlite-packer")
-    return _Session(connection, Writer(connection, others), others, readers, threads, packer)
+    return _Session(connection, Writer(connection, others), others, readers, threads)
 
 
-def _run(readers: SimpleQueue[sqlite3.Connection], work: Work[T]) -> T:
+def _read(readers: SimpleQueue[sqlite3.Connection], verb: Callable[[], Verb[T]]) -> T:
     """Borrow a connection for one read (runs in a reader thread)."""
     connection = readers.get()
     try:
         # A cursor left open would keep the connection at what it saw.
         with closing(connection.cursor()) as cursor:
-            return work(cursor)
-    except (sqlite3.Error, UnicodeEncodeError, OverflowError) as exc:
+            cursor.execute("BEGIN")
+            try:
+                return run_verb(verb, cursor)
+            finally:
+                cursor.execute("COMMIT")
+    except REFUSALS as exc:
         raise as_store_error(exc) from exc
     finally:
         readers.put(connection)
+
+
+def run_verb(verb: Callable[[], Verb[T]], cursor: sqlite3.Cursor) -> T:
+    """Run a verb's statements in the transaction that is open."""
+    statements = verb()
+    result: Any = None
+    try:
+        while True:
+            result = _execute(cursor, statements.send(result))
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+def _execute(cursor: sqlite3.Cursor, statement: Statement) -> Any:
+    text = _numbered(statement.text)
+    values: Any = statement.values
+    kind = type(statement)
+    if kind is Query:
+        return cursor.execute(text, values).fetchall()
+    if kind is Change:
+        return cursor.execute(text, values).rowcount
+    if kind is Batch:
+        return cursor.executemany(text, values)
+    return [cursor.execute(text, row).lastrowid for row in values]
+
+
+@lru_cache(maxsize=1024)
+def _numbered(text: str) -> str:
+    """Return a statement with its parameters as SQLite numbers them."""
+    return text.replace("$", "?")
+
+
+class SQLiteStore(Store):
+    """A store in one file; see `SQLiteDriver`."""
+
+    driver: SQLiteDriver
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        durability: Literal["full", "normal"] = "full",
+        exclusive: bool = True,
+        read_only: bool = False,
+        swarm: str | None = None,
+    ) -> None:
+        """Name the file; nothing is touched before `open`. For the arguments see `SQLiteDriver`."""
+        super().__init__(
+            SQLiteDriver(
+                path,
+                durability=durability,
+                exclusive=exclusive,
+                read_only=read_only,
+                swarm=swarm,
+            )
+        )
+        self.path = self.driver.path

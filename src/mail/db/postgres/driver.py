@@ -10,13 +10,14 @@ again when they fail for a passing reason. Closing finishes what was asked for, 
 import asyncio
 import re
 import threading
-from collections.abc import Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
-from mail.db.base import SwarmClaim
+from mail.db.driver import Batch, Change, Query, Statement, Verb
 from mail.db.migrate import packaged_migrations
 from mail.db.postgres.connect import (
     ANSWER_SECONDS,
@@ -27,11 +28,14 @@ from mail.db.postgres.connect import (
     make_pool,
     with_retries,
 )
+from mail.db.postgres.dialect import PostgresDialect
 from mail.db.postgres.migrate import check_encoding, migrate, missing_tables
-from mail.db.postgres.statements import PostgresStatements
 from mail.db.postgres.swarm_lock import ClaimKeeper
-from mail.db.postgres.values import Pool
+from mail.db.postgres.values import Connection, Pool
 from mail.db.postgres.writer import Work, Writer
+from mail.db.records import SwarmClaim
+from mail.db.registry import RegistryVerbs
+from mail.db.store import Store
 from mail.errors import StoreError
 
 T = TypeVar("T")
@@ -117,14 +121,13 @@ class _Session(NamedTuple):
     reader: Reader
     serving: asyncio.Task[None]
     keeper: ClaimKeeper | None
-    packer: ThreadPoolExecutor
 
 
-class PostgresStore(PostgresStatements):
-    """A `mail.db.base.Store` in a PostgreSQL database. Any number of event loops may share it."""
+class PostgresDriver:
+    """A `mail.db.driver.Driver` of PostgreSQL. Any number of event loops may share it."""
 
     durable: ClassVar = True
-    """Committed state survives the process."""
+    dialect: ClassVar = PostgresDialect()
 
     def __init__(
         self,
@@ -161,7 +164,7 @@ class PostgresStore(PostgresStatements):
         self._session: _Session | None = None
 
     async def open(self) -> None:
-        """Connect and migrate. See `Store.open`.
+        """Connect and migrate. See `Driver.open`.
 
         Raises:
             StoreLocked: another server has the claimed swarm, or uses a schema to be upgraded.
@@ -179,7 +182,7 @@ class PostgresStore(PostgresStatements):
         await asyncio.to_thread(self._close)
 
     async def claim_swarm(self, swarm: str) -> None:
-        """See `mail.db.base.Store.claim_swarm`. Without a claim at the start there is none now."""
+        """See `Driver.claim_swarm`. Without a claim at the start there is none now."""
         session = self._opened()
         if session.keeper is None:
             return
@@ -190,7 +193,7 @@ class PostgresStore(PostgresStatements):
     async def missing_tables(self) -> list[str]:
         """Return which of the tables are not there, for ``mail db-init``."""
         migrations = packaged_migrations("postgresql")
-        return await self._read(lambda connection: missing_tables(connection, migrations))
+        return await self._opened().reader.run(partial(missing_tables, migrations=migrations))
 
     def _open(self) -> None:
         with self._gate:
@@ -220,8 +223,7 @@ class PostgresStore(PostgresStatements):
         writer = Writer(pool, loop, keeper.check if keeper else lambda: None, retries)
         reader = Reader(pool, loop, retries)
         serving = asyncio.create_task(writer.serve())
-        packer = ThreadPoolExecutor(1, thread_name_prefix="mail-postgres-packer")
-        return _Session(loop, thread, pool, writer, reader, serving, keeper, packer)
+        return _Session(loop, thread, pool, writer, reader, serving, keeper)
 
     async def _take_swarm(self) -> ClaimKeeper | None:
         if self._claim is None:
@@ -262,7 +264,6 @@ class PostgresStore(PostgresStatements):
                 return
             session.writer.close()
             session.reader.close()
-            session.packer.shutdown()
             try:
                 asyncio.run_coroutine_threadsafe(_finish(session), session.loop).result()
             finally:
@@ -273,14 +274,67 @@ class PostgresStore(PostgresStatements):
             raise StoreError("the store is not open")
         return self._session
 
-    def _packer(self) -> ThreadPoolExecutor:
-        return self._opened().packer
+    async def read(self, verb: Callable[[], Verb[T]]) -> T:
+        """See `Driver.read`. Each of its statements sees one moment."""
+        return await self._opened().reader.run(partial(_run_verb, verb))
 
-    async def _write(self, work: Work[T]) -> T:
-        return await self._opened().writer.run(work)
+    async def transaction(self, verb: Callable[[], Verb[T]]) -> T:
+        """See `Driver.transaction`."""
+        return await self._opened().writer.run(partial(_run_verb, verb))
 
-    async def _read(self, work: Work[T]) -> T:
-        return await self._opened().reader.run(work)
+
+async def _run_verb(verb: Callable[[], Verb[T]], connection: Connection) -> T:
+    """Run a verb's statements on a connection."""
+    statements = verb()
+    result: Any = None
+    try:
+        while True:
+            result = await _execute(connection, statements.send(result))
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+async def _execute(connection: Connection, statement: Statement) -> Any:
+    if isinstance(statement, Query):
+        return await connection.fetch(statement.text, *statement.values)
+    if isinstance(statement, Change):
+        status = await connection.execute(statement.text, *statement.values)
+        return int(status.rpartition(" ")[2])  # as "UPDATE 3", "INSERT 0 3"
+    if isinstance(statement, Batch):
+        return await connection.executemany(statement.text, statement.values)
+    text = f"{statement.text} RETURNING {statement.number}"
+    return [number for (number,) in await connection.fetchmany(text, statement.values)]
+
+
+class PostgresStore(RegistryVerbs, Store):
+    """A store in a PostgreSQL database; see `PostgresDriver`."""
+
+    driver: PostgresDriver
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        durability: Literal["full", "normal"] = "full",
+        exclusive: bool = True,
+        upgrade: bool | None = None,
+        claim: SwarmClaim | None = None,
+    ) -> None:
+        """Name the database. For the arguments see `PostgresDriver`.
+
+        Raises:
+            ConfigError: the URL cannot be right.
+        """
+        super().__init__(
+            PostgresDriver(
+                dsn, durability=durability, exclusive=exclusive, upgrade=upgrade, claim=claim
+            )
+        )
+        self.name = self.driver.name
+
+    async def missing_tables(self) -> list[str]:
+        """Return which of the tables are not there, for ``mail db-init``."""
+        return await self.driver.missing_tables()
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:

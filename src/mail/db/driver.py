@@ -1,0 +1,294 @@
+"""The seam between the verbs of a store and the database that runs them.
+
+A verb is a method of a `Verbs` class, marked with `read` or `write`. It is a generator: it yields
+statements, gets what each of them returned, and returns its result. A `Driver` runs it, a read on
+any connection, a write in one transaction that is committed before the caller has the result.
+
+Statements are written once, in the SQL that SQLite and PostgreSQL share, with parameters ``$1``,
+``$2`` and so on. What the databases do not share is in the driver's `Dialect`. The chapter "Another
+database" of docs/database.md tells how to add one.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from functools import partial, wraps
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+)
+
+if TYPE_CHECKING:
+    from mail.core.events import TaskEvent
+    from mail.db.records import MemoryRow, Owner, TaskRow
+
+P = ParamSpec("P")
+T = TypeVar("T")
+V = TypeVar("V", bound="Verbs")
+
+Row: TypeAlias = Any
+"""The columns of a row, as the database's library returns them."""
+
+
+class Query(NamedTuple):
+    """A statement whose rows are wanted; the verb gets the list of them."""
+
+    text: str
+    values: Sequence[object] = ()
+
+
+class Change(NamedTuple):
+    """A statement without rows; the verb gets the number of rows that it changed."""
+
+    text: str
+    values: Sequence[object] = ()
+
+
+class Insert(NamedTuple):
+    """Adds a row for each list of values; the verb gets the list of the numbers they were given.
+
+    ``number`` is the column of that number.
+    """
+
+    text: str
+    number: str
+    values: Sequence[Sequence[object]]
+
+
+class Batch(NamedTuple):
+    """A statement to run once for each list of values; the verb gets nothing."""
+
+    text: str
+    values: Sequence[Sequence[object]]
+
+
+Statement: TypeAlias = Query | Change | Insert | Batch
+Verb: TypeAlias = Generator[Statement, Any, T]
+"""A verb under way. `Driver` is given a function that makes it, because it may be run again."""
+
+
+class Driver(Protocol):
+    """A database. Its methods raise `mail.errors.StoreError`."""
+
+    @property
+    def durable(self) -> bool:
+        """Tell whether what is committed survives the process."""
+
+    @property
+    def dialect(self) -> "Dialect":
+        """How the database writes what is not shared."""
+
+    async def open(self) -> None:
+        """Connect and migrate. May be called again; the first call does the work."""
+
+    async def close(self) -> None:
+        """Finish what was handed in, and disconnect."""
+
+    async def read(self, verb: Callable[[], Verb[T]]) -> T:
+        """Run a verb that changes nothing. It sees all that was committed before."""
+
+    async def transaction(self, verb: Callable[[], Verb[T]]) -> T:
+        """Run a verb in a transaction; return its result once that is committed.
+
+        Transactions are committed in the order of the calls. When the verb raises, nothing of it is
+        there. When the caller is cancelled, the verb is committed all the same.
+        """
+
+    async def claim_swarm(self, swarm: str) -> None:
+        """Keep other servers from one more swarm, as from the first one, until `close`.
+
+        Raises:
+            StoreLocked: another server has it.
+        """
+
+
+class Verbs:
+    """Verbs of one subject over a driver; `mail.db.store.Store` has those of all subjects."""
+
+    def __init__(self, driver: Driver) -> None:
+        """Take the driver. It is opened with the store."""
+        self.driver = driver
+        self.sql = driver.dialect
+
+
+def read(
+    verb: Callable[Concatenate[V, P], Verb[T]],
+) -> Callable[Concatenate[V, P], Coroutine[Any, Any, T]]:
+    """Make a verb that changes nothing callable."""
+
+    @wraps(verb)
+    async def run(self: V, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.driver.read(partial(verb, self, *args, **kwargs))
+
+    return run
+
+
+def write(
+    verb: Callable[Concatenate[V, P], Verb[T]],
+) -> Callable[Concatenate[V, P], Coroutine[Any, Any, T]]:
+    """Make a verb that is one transaction callable."""
+
+    @wraps(verb)
+    async def run(self: V, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.driver.transaction(partial(verb, self, *args, **kwargs))
+
+    return run
+
+
+class Matching(NamedTuple):
+    """How a database's index of words, the table ``desk_words``, is asked.
+
+    Attributes:
+        condition: Of lines that the query in ``{}`` finds.
+        quote: Stands around a word of the query.
+        both, either, without: Stand between its parts.
+        find: The function that returns the place of a text in another, or 0.
+        place: The number of the letter. Where rows can be read in its order, without the index of
+            words, it is written so that they are not.
+    """
+
+    condition: str
+    quote: str
+    both: str
+    either: str
+    without: str
+    find: str
+    place: str
+
+    def query(self, marks: Sequence[str], wanted: Sequence[str], unwanted: Sequence[str]) -> str:
+        """Return a query for lines with one of the marks, all of these words, none of those."""
+        text = self.both.join((self._any(marks), *map(self._quoted, wanted)))
+        return f"({text}){self.without}{self._any(unwanted)}" if unwanted else text
+
+    def _any(self, words: Sequence[str]) -> str:
+        return f"({self.either.join(map(self._quoted, words))})"
+
+    def _quoted(self, word: str) -> str:
+        return f"{self.quote}{word}{self.quote}"
+
+
+class TaskPlace(NamedTuple):
+    """Where a commit writes: the task's key, the number of its first event, the task's bytes."""
+
+    key: int
+    first_event: int
+    bytes: int
+
+
+class Dialect(ABC):
+    """What one database writes otherwise than another.
+
+    Attributes:
+        task_columns: What `as_task` makes a task of.
+        event_columns: What `as_event` makes an event of.
+        event_time_columns: The same without the texts that do not tell the time.
+        event_size: What an event's texts come to in bytes.
+        response: The JSON of a final message.
+        add_event: Adds an event, see `event_values`.
+        add_late_event: Adds an event to the log of the task that ``$1`` to ``$4`` name, numbered
+            just before its next one: kind, data, time, description, size.
+        put_snapshot: Adds to the documented row of an agent's history, see `snapshot_values`.
+        put_memory: Stores a memory, see `memory_values`.
+        this_memory: The condition of one memory; from ``$4`` on its parameters are `memory_id`.
+        matching: How words of letters are looked up.
+        row: What tells the rows of a table apart.
+        lock: Ends a query whose rows nobody else may change before the transaction ends.
+    """
+
+    task_columns: str
+    event_columns: str
+    event_time_columns: str
+    event_size: str
+    response: str
+    add_event: str
+    add_late_event: str
+    put_snapshot: str
+    put_memory: str
+    this_memory: str
+    matching: Matching
+    row: str
+    lock: str
+
+    @abstractmethod
+    def as_task(self, row: Row) -> "TaskRow":
+        """Make a task of `task_columns`."""
+
+    @abstractmethod
+    def as_event(self, task_id: str, row: Row) -> "TaskEvent":
+        """Make an event of `event_columns`."""
+
+    @abstractmethod
+    def event_values(
+        self, key: Sequence[object], seq: int, event: Any, task: int, size: int
+    ) -> tuple[object, ...]:
+        """Return the values for `add_event`; ``key`` is the task's id and its owner."""
+
+    @abstractmethod
+    def snapshot_values(
+        self,
+        owner: "Owner",
+        shape: str | None,
+        task_id: str,
+        agent: str,
+        entries: str,
+        task: int,
+        newest: int,
+    ) -> tuple[object, ...]:
+        """Return the values for `put_snapshot`; ``entries`` is a JSON list."""
+
+    @abstractmethod
+    def memory_id(self, namespace: tuple[str, ...], key: str) -> tuple[str, ...]:
+        """Return what tells a memory from the owner's others."""
+
+    @abstractmethod
+    def memory_values(self, owner: "Owner", row: "MemoryRow") -> tuple[object, ...]:
+        """Return the values for `put_memory`."""
+
+    @abstractmethod
+    def size(self, column: str) -> str:
+        """Return how many bytes the text in a column has."""
+
+    @abstractmethod
+    def hashed(self, column: str) -> str:
+        """Return what an index has of a column with texts of any length."""
+
+    @abstractmethod
+    def among(self, parameter: str, kind: str = "text") -> str:
+        """Return the condition that what stands before is in the list in a parameter."""
+
+    @abstractmethod
+    def list(self, values: Sequence[object]) -> object:
+        """Return a list as a parameter for `among`."""
+
+    @abstractmethod
+    def some(self, select: str) -> str:
+        """Return the condition that a row is among those whose `row` a query selects."""
+
+    @abstractmethod
+    def time(self, parameter: str) -> str:
+        """Return the time in a parameter, to compare with ``updated_at`` of tasks."""
+
+    @abstractmethod
+    def add_task(
+        self, owner: "Owner", task: "TaskRow", events: int, size: int
+    ) -> Verb[TaskPlace | None]:
+        """Write the row of a new task with so many events and bytes; None if there is one."""
+
+    @abstractmethod
+    def change_task(
+        self, owner: "Owner", task: "TaskRow", events: int, size: int
+    ) -> Verb[TaskPlace | None]:
+        """Write the row of a task with so many more events and bytes; None if there is none."""
+
+    @abstractmethod
+    def put_response(self, owner: "Owner", task_id: str, task: int, response: str) -> Verb[None]:
+        """Store the final message of a run."""
+
+    @abstractmethod
+    def consume(self, task: int, seqs: Sequence[int], state: str, reason: str | None) -> Verb[int]:
+        """Let waiting deliveries wait no more, and drop their journals; return how many."""

@@ -1,0 +1,215 @@
+"""What PostgreSQL writes otherwise than SQLite: see `mail.db.driver.Dialect`.
+
+Times are timestamps, with their text beside them where a timestamp would not give it back; JSON is
+JSONB in the documented tables. ``created_at`` and ``updated_at`` are the database's time.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final
+
+from mail.core.events import TaskEvent
+from mail.core.tasks import TaskState
+from mail.db.driver import Change, Dialect, Matching, Query, Row, TaskPlace, Verb
+from mail.db.postgres.values import escape_nul, event_of, jsonb_text, moment, task_of
+from mail.db.records import EventRow, MemoryRow, Owner, TaskRow
+from mail.db.rows import MEMORY_COLUMNS, OWNER_COLUMNS, list_text, namespace_text
+from mail.db.texts import text_size
+
+_ADD_TASK: Final = """
+INSERT INTO tasks (
+    task_owner, task_contributors, remote_swarms, is_running, completed, start_time, start_text,
+    state, entrypoint, steps, max_steps, awaited, finish_asked, title, next_event,
+    swarm_name, caller_role, caller_id, task_id, usage, bytes, handled
+) VALUES ($1, $2, $3, $4, $5, coalesce($6, now()), $7, $8, $9, $10, $11, $12, $13, $14,
+    1 + $15::bigint, $16, $17, $18, $19, $20, $21, $22)
+ON CONFLICT DO NOTHING RETURNING key, next_event, bytes
+"""
+
+_CHANGE_TASK: Final = """
+UPDATE tasks
+SET task_owner = $1, task_contributors = $2, remote_swarms = $3, is_running = $4, completed = $5,
+    start_time = coalesce($6, now()), start_text = $7, state = $8, entrypoint = $9, steps = $10,
+    max_steps = $11, awaited = $12, finish_asked = $13, title = $14,
+    next_event = next_event + $15::bigint, usage = $20, updated_at = now(),
+    bytes = bytes + $21::bigint, handled = $22
+WHERE swarm_name = $16 AND caller_role = $17 AND caller_id = $18 AND task_id = $19
+RETURNING key, next_event, bytes
+"""
+
+_PUT_RESPONSE: Final = """
+INSERT INTO task_responses
+    (task_id, swarm_name, caller_role, caller_id, response, response_text, task)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
+ON CONFLICT (task_id, swarm_name, caller_role, caller_id)
+DO UPDATE SET response = excluded.response, response_text = excluded.response_text,
+    created_at = excluded.created_at, task = excluded.task
+"""
+
+_CONSUME: Final = """
+WITH consumed AS (
+    UPDATE messages SET state = $1, reason = $2
+    WHERE seq = ANY($3::bigint[]) AND task = $4 AND state = 'ready' RETURNING seq
+), dropped AS (
+    DELETE FROM journal WHERE message IN (SELECT seq FROM consumed)
+)
+SELECT count(*) FROM consumed
+"""
+
+
+class PostgresDialect(Dialect):
+    """The documented tables are those of version 1.3.6; its rows are read, too."""
+
+    task_columns = (
+        "task_id, task_owner, coalesce(task_contributors, '[]'), start_time, entrypoint, state, "
+        "coalesce(remote_swarms, '[]'), steps, max_steps, awaited, finish_asked, title, usage, "
+        "handled, start_text"
+    )
+    event_columns = "event_type, created_at, seq, description, event_data, time_text"
+    # What 1.3.6 stored has no description, and its data tell the time.
+    event_time_columns = (
+        "event_type, created_at, seq, CASE WHEN description IS NOT NULL THEN '' END, "
+        "CASE WHEN description IS NULL THEN event_data ELSE '{}' END, time_text"
+    )
+    event_size = (
+        "coalesce(size, "
+        "coalesce(octet_length(event_data), 0) + coalesce(octet_length(description), 0))"
+    )
+    response = "coalesce(response_text, response::text)"
+    add_event = """
+        INSERT INTO task_events (
+            task_id, swarm_name, caller_role, caller_id, event_type, event_data, event_id,
+            created_at, time_text, task, seq, description, size
+        ) VALUES ($1, $2, $3, $4, $5, $6, $7, coalesce($8, now()), $9, $10, $11, $12, $13)"""
+    add_late_event = """
+        INSERT INTO task_events (
+            task_id, swarm_name, caller_role, caller_id, event_type, event_data, event_id,
+            created_at, time_text, task, seq, description, size)
+        SELECT task_id, swarm_name, caller_role, caller_id, $5, $6,
+            CAST(next_event - 1 AS TEXT), CAST($7::text AS TIMESTAMP WITH TIME ZONE), $7, key,
+            next_event - 1, $8, $9
+        FROM tasks WHERE swarm_name = $1 AND caller_role = $2 AND caller_id = $3 AND task_id = $4
+        RETURNING seq"""
+    put_snapshot = """
+        INSERT INTO agent_histories (
+            swarm_name, caller_role, caller_id, tool_format, task_id, agent_name, history, task,
+            through)
+        VALUES ($1, $2, $3, coalesce($4, 'completions'), $5, $6, $7, $8, $9)
+        ON CONFLICT (task, agent_name)
+        DO UPDATE SET tool_format = coalesce($4, agent_histories.tool_format),
+            history = agent_histories.history || excluded.history, updated_at = now(),
+            through = excluded.through"""
+    put_memory = f"""
+        INSERT INTO memories ({OWNER_COLUMNS}, digest, {MEMORY_COLUMNS}, size)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+        ON CONFLICT (swarm_name, caller_role, caller_id, digest)
+        DO UPDATE SET value = excluded.value, created_at = excluded.created_at,
+            updated_at = excluded.updated_at, size = excluded.size"""
+    this_memory = "digest = $4"
+    matching = Matching(
+        "lexemes @@ CAST({}::text AS tsquery)", "'", " & ", " | ", " & !", "strpos", "rowid + 0"
+    )
+    row = "ctid"
+    lock = "FOR UPDATE"
+
+    def as_task(self, row: Row) -> TaskRow:
+        return task_of(row)
+
+    def as_event(self, task_id: str, row: Row) -> TaskEvent:
+        return event_of(task_id, row)
+
+    def event_values(
+        self, key: Sequence[object], seq: int, event: EventRow, task: int, size: int
+    ) -> tuple[object, ...]:
+        kind, timestamp, description, extra = event
+        return *key, kind, extra, str(seq), *moment(timestamp), task, seq, description, size
+
+    def snapshot_values(
+        self,
+        owner: Owner,
+        shape: str | None,
+        task_id: str,
+        agent: str,
+        entries: str,
+        task: int,
+        newest: int,
+    ) -> tuple[object, ...]:
+        return *owner, shape, task_id, agent, jsonb_text(entries), task, newest
+
+    def memory_id(self, namespace: tuple[str, ...], key: str) -> tuple[str, ...]:
+        # However long they are, the index takes their hash.
+        return (hashlib.sha256(f"{namespace_text(namespace)}{key}".encode()).hexdigest(),)
+
+    def memory_values(self, owner: Owner, row: MemoryRow) -> tuple[object, ...]:
+        namespace, key, *rest = row
+        digest = self.memory_id(namespace, key)
+        return *owner, *digest, namespace_text(namespace), key, *rest, text_size(row.value)
+
+    def size(self, column: str) -> str:
+        return f"octet_length({column})"
+
+    def hashed(self, column: str) -> str:
+        return f"md5({column})"
+
+    def among(self, parameter: str, kind: str = "text") -> str:
+        return f"= ANY({parameter}::{kind}[])"
+
+    def list(self, values: Sequence[object]) -> object:
+        # The text codec does not see what is in an array.
+        return [escape_nul(value) if isinstance(value, str) else value for value in values]
+
+    def some(self, select: str) -> str:
+        return f"ctid = ANY(ARRAY({select}))"
+
+    def time(self, parameter: str) -> str:
+        return f"CAST({parameter}::text AS TIMESTAMP WITH TIME ZONE)"
+
+    def add_task(
+        self, owner: Owner, task: TaskRow, events: int, size: int
+    ) -> Verb[TaskPlace | None]:
+        return (yield from _put_task(_ADD_TASK, owner, task, events, size))
+
+    def change_task(
+        self, owner: Owner, task: TaskRow, events: int, size: int
+    ) -> Verb[TaskPlace | None]:
+        return (yield from _put_task(_CHANGE_TASK, owner, task, events, size))
+
+    def put_response(self, owner: Owner, task_id: str, task: int, response: str) -> Verb[None]:
+        yield Change(_PUT_RESPONSE, (task_id, *owner, jsonb_text(response), response, task))
+
+    def consume(self, task: int, seqs: Sequence[int], state: str, reason: str | None) -> Verb[int]:
+        ((count,),) = yield Query(_CONSUME, (state, reason, seqs, task))
+        return int(count)
+
+
+def _put_task(
+    text: str, owner: Owner, row: TaskRow, events: int, size: int
+) -> Verb[TaskPlace | None]:
+    started, started_text = moment(row.start_time)
+    values = (
+        row.task_owner,
+        list_text([escape_nul(text) for text in row.task_contributors]),
+        list_text([escape_nul(text) for text in row.remote_swarms]),
+        row.state is TaskState.RUNNING,
+        row.state is TaskState.COMPLETED,
+        started,
+        started_text,
+        row.state.value,
+        row.entrypoint,
+        row.steps,
+        row.max_steps,
+        row.awaited,
+        row.finish_asked,
+        row.title,
+        events,
+        *owner,
+        row.task_id,
+        row.usage,
+        size,
+        row.handled,
+    )
+    found = yield Query(text, values)
+    if not found:
+        return None
+    ((key, next_event, taken),) = found
+    return TaskPlace(key, next_event - events, taken)

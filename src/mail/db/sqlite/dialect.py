@@ -1,0 +1,219 @@
+"""What SQLite writes otherwise than PostgreSQL: see `mail.db.driver.Dialect`."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from mail.core.events import TaskEvent
+from mail.core.tasks import TaskState
+from mail.db.driver import Change, Dialect, Insert, Matching, Query, Row, TaskPlace, Verb
+from mail.db.records import EventRow, MemoryRow, Owner, TaskRow
+from mail.db.rows import (
+    MEMORY_COLUMNS,
+    OWNED,
+    OWNER_COLUMNS,
+    as_event,
+    as_task,
+    list_text,
+    namespace_text,
+)
+from mail.db.texts import text_size
+
+_NOW: Final = "strftime('%Y-%m-%dT%H:%M:%f+00:00', 'now')"
+
+_FIND_TASK: Final = (
+    f"SELECT key, next_event, bytes, state FROM tasks WHERE {OWNED} AND task_id = $4"
+)
+
+_CHANGES: Final = """
+SET task_owner = $1, task_contributors = $2, remote_swarms = $3, start_time = $4, updated_at = $5,
+    entrypoint = $6, steps = $7, max_steps = $8, awaited = $9, finish_asked = $10, title = $11,
+    usage = $12, handled = $13, next_event = $14, bytes = $15
+"""
+
+# An update that leaves the state alone writes no index.
+_CHANGE_TASK: Final = f"UPDATE tasks {_CHANGES} WHERE key = $16"
+
+_CHANGE_STATE: Final = f"""
+UPDATE tasks {_CHANGES}, is_running = $16, completed = $17, state = $18 WHERE key = $19
+"""
+
+_ADD_TASK: Final = """
+INSERT INTO tasks (
+    task_owner, task_contributors, remote_swarms, start_time, updated_at, entrypoint, steps,
+    max_steps, awaited, finish_asked, title, usage, handled, next_event, bytes, is_running,
+    completed, state, swarm_name, caller_role, caller_id, task_id, created_at
+) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,
+    $21, $22, $5)
+"""
+
+_PUT_RESPONSE: Final = f"""
+INSERT INTO task_responses
+    (task_id, swarm_name, caller_role, caller_id, task, response, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, {_NOW})
+ON CONFLICT (task) DO UPDATE SET response = excluded.response, created_at = excluded.created_at
+"""
+
+_CONSUME: Final = """
+UPDATE messages SET state = $1, reason = $2 WHERE seq = $3 AND task = $4 AND state = 'ready'
+"""
+
+_DROP_JOURNAL: Final = "DELETE FROM journal WHERE message = $1"
+
+
+class SQLiteDialect(Dialect):
+    """Times and JSON are text, truth is a number; all of a table's columns can be updated."""
+
+    task_columns = (
+        "task_id, task_owner, task_contributors, start_time, entrypoint, state, remote_swarms, "
+        "steps, max_steps, awaited, finish_asked, title, usage, handled"
+    )
+    event_columns = "event_type, created_at, seq, description, event_data"
+    event_time_columns = "event_type, created_at, seq, '', '{}'"
+    event_size = (
+        "coalesce(size, length(CAST(event_data AS BLOB)) + length(CAST(description AS BLOB)))"
+    )
+    response = "response"
+    add_event = """
+        INSERT INTO task_events (
+            task_id, swarm_name, caller_role, caller_id, event_type, event_data, event_id,
+            created_at, task, seq, description, size
+        ) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"""
+    add_late_event = f"""
+        INSERT INTO task_events (
+            task_id, swarm_name, caller_role, caller_id, event_type, event_data, event_id,
+            created_at, task, seq, description, size)
+        SELECT task_id, swarm_name, caller_role, caller_id, $5, $6, CAST(next_event - 1 AS TEXT),
+            $7, key, next_event - 1, $8, $9
+        FROM tasks WHERE {OWNED} AND task_id = $4
+        RETURNING seq"""
+    put_snapshot = f"""
+        INSERT INTO agent_histories (
+            swarm_name, caller_role, caller_id, tool_format, task_id, agent_name, history, task,
+            through, created_at, updated_at)
+        VALUES ($1, $2, $3, coalesce($4, 'completions'), $5, $6, $7, $8, $9, {_NOW}, {_NOW})
+        ON CONFLICT (task, agent_name)
+        DO UPDATE SET tool_format = coalesce($4, tool_format), updated_at = excluded.updated_at,
+            through = excluded.through, history =
+            substr(history, 1, length(history) - 1) || ',' || substr(excluded.history, 2)"""
+    put_memory = f"""
+        INSERT INTO memories ({OWNER_COLUMNS}, {MEMORY_COLUMNS}, size)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+        ON CONFLICT (swarm_name, caller_role, caller_id, namespace, key)
+        DO UPDATE SET value = excluded.value, created_at = excluded.created_at,
+            updated_at = excluded.updated_at, size = excluded.size"""
+    this_memory = "namespace = $4 AND key = $5"
+    matching = Matching("desk_words MATCH {}", '"', " AND ", " OR ", " NOT ", "instr", "rowid")
+    row = "rowid"
+    lock = ""
+
+    def as_task(self, row: Row) -> TaskRow:
+        return as_task(row)
+
+    def as_event(self, task_id: str, row: Row) -> TaskEvent:
+        return as_event(task_id, row)
+
+    def event_values(
+        self, key: Sequence[object], seq: int, event: EventRow, task: int, size: int
+    ) -> tuple[object, ...]:
+        kind, timestamp, description, extra = event
+        return *key, kind, extra, str(seq), timestamp, task, seq, description, size
+
+    def snapshot_values(
+        self,
+        owner: Owner,
+        shape: str | None,
+        task_id: str,
+        agent: str,
+        entries: str,
+        task: int,
+        newest: int,
+    ) -> tuple[object, ...]:
+        return *owner, shape, task_id, agent, entries, task, newest
+
+    def memory_id(self, namespace: tuple[str, ...], key: str) -> tuple[str, ...]:
+        return namespace_text(namespace), key
+
+    def memory_values(self, owner: Owner, row: MemoryRow) -> tuple[object, ...]:
+        return *owner, namespace_text(row.namespace), *row[1:], text_size(row.value)
+
+    def size(self, column: str) -> str:
+        return f"length(CAST({column} AS BLOB))"  # octet_length came with SQLite 3.43
+
+    def hashed(self, column: str) -> str:
+        return column
+
+    def among(self, parameter: str, kind: str = "text") -> str:
+        return f"IN (SELECT value FROM json_each({parameter}))"
+
+    def list(self, values: Sequence[object]) -> object:
+        # SQLite cuts texts within JSON at NUL.
+        return json.dumps([value for value in values if "\0" not in str(value)])
+
+    def some(self, select: str) -> str:
+        return f"rowid IN ({select})"
+
+    def time(self, parameter: str) -> str:
+        return parameter
+
+    def add_task(
+        self, owner: Owner, task: TaskRow, events: int, size: int
+    ) -> Verb[TaskPlace | None]:
+        found = yield Query(_FIND_TASK, (*owner, task.task_id))
+        if found:
+            return None
+        values = (*_task_values(task, 1 + events, size), *_state_values(task))
+        (key,) = yield Insert(_ADD_TASK, "key", [(*values, *owner, task.task_id)])
+        return TaskPlace(key, 1, size)
+
+    def change_task(
+        self, owner: Owner, task: TaskRow, events: int, size: int
+    ) -> Verb[TaskPlace | None]:
+        # Nobody else writes meanwhile. To find it first takes half of what RETURNING does.
+        found = yield Query(_FIND_TASK, (*owner, task.task_id))
+        if not found:
+            return None
+        ((key, first_event, taken, state),) = found
+        values = _task_values(task, first_event + events, taken + size)
+        if state == task.state.value:
+            yield Change(_CHANGE_TASK, (*values, key))
+        else:
+            yield Change(_CHANGE_STATE, (*values, *_state_values(task), key))
+        return TaskPlace(key, first_event, taken + size)
+
+    def put_response(self, owner: Owner, task_id: str, task: int, response: str) -> Verb[None]:
+        yield Change(_PUT_RESPONSE, (task_id, *owner, task, response))
+
+    def consume(self, task: int, seqs: Sequence[int], state: str, reason: str | None) -> Verb[int]:
+        consumed = 0
+        for seq in seqs:
+            if (yield Change(_CONSUME, (state, reason, seq, task))):
+                yield Change(_DROP_JOURNAL, (seq,))
+                consumed += 1
+        return consumed
+
+
+def _task_values(row: TaskRow, next_event: int, size: int) -> tuple[object, ...]:
+    return (
+        row.task_owner,
+        list_text(row.task_contributors),
+        list_text(row.remote_swarms),
+        row.start_time,
+        datetime.now(UTC).isoformat(),
+        row.entrypoint,
+        row.steps,
+        row.max_steps,
+        row.awaited,
+        row.finish_asked,
+        row.title,
+        row.usage,
+        row.handled,
+        next_event,
+        size,
+    )
+
+
+def _state_values(row: TaskRow) -> tuple[object, ...]:
+    state = row.state
+    return state is TaskState.RUNNING, state is TaskState.COMPLETED, state.value

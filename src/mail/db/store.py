@@ -1,0 +1,57 @@
+"""The store: every verb, over the driver of a database."""
+
+from mail.db.approvals import ApprovalVerbs
+from mail.db.commit import CommitVerbs
+from mail.db.events import EventVerbs
+from mail.db.files import FileVerbs
+from mail.db.keys import KeyVerbs
+from mail.db.letters import LetterVerbs
+from mail.db.memories import MemoryVerbs
+from mail.db.outbox import OutboxVerbs
+from mail.db.preferences import PreferenceVerbs
+from mail.db.sweep import SweepVerbs
+from mail.db.tasks import TaskVerbs
+from mail.db.tokens import TokenVerbs
+from mail.db.webhooks import WebhookVerbs
+
+
+class Store(
+    TaskVerbs,
+    CommitVerbs,
+    SweepVerbs,
+    EventVerbs,
+    KeyVerbs,
+    MemoryVerbs,
+    TokenVerbs,
+    OutboxVerbs,
+    LetterVerbs,
+    FileVerbs,
+    PreferenceVerbs,
+    ApprovalVerbs,
+    WebhookVerbs,
+):
+    """Durable state of any number of owners. Methods raise `mail.errors.StoreError`.
+
+    To add a subject, add a class of verbs, and list it among the bases here.
+    """
+
+    @property
+    def durable(self) -> bool:
+        """Tell whether committed state survives the process."""
+        return self.driver.durable
+
+    async def open(self) -> None:
+        """Connect and migrate. May be called again; the first call does the work."""
+        await self.driver.open()
+
+    async def close(self) -> None:
+        """Finish what is queued and disconnect."""
+        await self.driver.close()
+
+    async def claim_swarm(self, swarm: str) -> None:
+        """Keep other servers from one more swarm, as from the first one, until `close`.
+
+        Raises:
+            StoreLocked: another server has it.
+        """
+        await self.driver.claim_swarm(swarm)

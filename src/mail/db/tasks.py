@@ -1,0 +1,359 @@
+"""Tasks, the mail of their agents, and what is known of their turns: the verbs that read.
+
+What changes a task is in `mail.db.commit`, what removes it in `mail.db.sweep`.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from mail.core.approvals import DECIDED
+from mail.core.tasks import TaskState
+from mail.db.driver import Query, Verb, Verbs, read, write
+from mail.db.records import (
+    AsideRow,
+    CallRow,
+    Delivery,
+    JournalRow,
+    Owner,
+    QueueLength,
+    TaskCounts,
+    TaskRow,
+)
+from mail.db.rows import (
+    CALL_COLUMNS,
+    CALL_RECORDS,
+    JOURNAL_RECORDS,
+    MAIL_COLUMNS,
+    MAIL_RECORDS,
+    ONE_RECORD,
+    OWNED,
+    OWNER_COLUMNS,
+    THE_TASK,
+    as_delivery,
+)
+from mail.db.texts import whole_rows
+from mail.errors import StoreConflict
+
+MANY: Final = 2**62
+"""A limit that is none."""
+
+_MAIL: Final = f"SELECT {MAIL_COLUMNS} FROM messages WHERE task = {THE_TASK}"
+
+_DECIDED: Final = ", ".join(f"'{status}'" for status in DECIDED)
+
+_CALLERS_ANSWER: Final = f"""
+answer IS NULL AND shown <> '' AND NOT EXISTS (
+    SELECT 1 FROM approvals AS asked WHERE asked.task = calls.task AND asked.agent = calls.agent
+        AND asked.call_id = calls.call_id AND asked.status IN ({_DECIDED}))"""
+"""Of calls that callers can answer."""
+
+
+class TaskVerbs(Verbs):
+    """Tasks, their mail, calls and final messages."""
+
+    @write
+    def claim(self, owner: Owner, seq: int) -> Verb[int]:
+        """Count one more attempt on a recovered delivery and return the new count.
+
+        Raises:
+            StoreConflict: the delivery is not waiting.
+        """
+        return (yield from self._change_attempts(owner, seq, "+ 1"))
+
+    @write
+    def release(self, owner: Owner, seq: int) -> Verb[None]:
+        """Take a `claim` back: its turn was put off in good order.
+
+        Raises:
+            StoreConflict: the delivery is not waiting.
+        """
+        yield from self._change_attempts(owner, seq, "- 1")
+
+    def _change_attempts(self, owner: Owner, seq: int, change: str) -> Verb[int]:
+        text = f"""
+            UPDATE messages
+            SET attempts = CASE WHEN attempts {change} > 0 THEN attempts {change} ELSE 0 END
+            WHERE seq = $4 AND state = 'ready' AND EXISTS (
+                SELECT 1 FROM tasks WHERE tasks.key = messages.task AND {OWNED})
+            RETURNING attempts"""
+        rows = yield Query(text, (*owner, seq))
+        if not rows:
+            raise StoreConflict(f"delivery {seq} is not waiting")
+        return int(rows[0][0])
+
+    @read
+    def load_task(self, owner: Owner, task_id: str) -> Verb[TaskRow | None]:
+        """Return a task, or None."""
+        text = f"SELECT {self.sql.task_columns} FROM tasks WHERE {OWNED} AND task_id = $4"
+        rows = yield Query(text, (*owner, task_id))
+        return self.sql.as_task(rows[0]) if rows else None
+
+    @read
+    def list_tasks(
+        self,
+        owner: Owner,
+        *,
+        states: Sequence[TaskState] = (),
+        limit: int | None = None,
+        before: str | None = None,
+    ) -> Verb[list[TaskRow]]:
+        """Return the owner's tasks, newest first.
+
+        Args:
+            owner: Whose tasks they are.
+            states: Only tasks in one of these states.
+            limit: At most so many.
+            before: A task id; only tasks that come after it in this order.
+        """
+        text = f"SELECT {self.sql.task_columns} FROM tasks WHERE {OWNED}"
+        values: list[object] = [*owner]
+        if before is not None:
+            values.append(before)
+            text += f" AND key < {THE_TASK}"
+        if tuple(states) == (TaskState.RUNNING,):
+            text += " AND is_running"  # which has an index
+        elif states:
+            values.append(self.sql.list([state.value for state in states]))
+            text += f" AND state {self.sql.among(f'${len(values)}')}"
+        values.append(MANY if limit is None else limit)
+        text += f" ORDER BY key DESC LIMIT ${len(values)}"
+        rows = yield Query(text, values)
+        return [self.sql.as_task(row) for row in rows]
+
+    @read
+    def swarm_tasks(
+        self, swarm: str, limit: int, before: tuple[Owner, str] | None = None
+    ) -> Verb[list[tuple[Owner, TaskRow]]]:
+        """Return the tasks of all owners in a swarm, newest first, and whose they are.
+
+        Args:
+            swarm: The swarm.
+            limit: At most so many.
+            before: An owner in the swarm and the id of a task; only tasks that come after that one
+                in this order.
+        """
+        text = f"SELECT {OWNER_COLUMNS}, {self.sql.task_columns} FROM tasks WHERE swarm_name = $1"
+        values: tuple[object, ...] = (swarm, limit)
+        if before is not None:
+            owner, task_id = before
+            values = (*owner, task_id, limit)
+            text += f" AND key < {THE_TASK}"
+        rows = yield Query(f"{text} ORDER BY key DESC LIMIT ${len(values)}", values)
+        return [(Owner(*row[:3]), self.sql.as_task(row[3:])) for row in map(tuple, rows)]
+
+    @read
+    def queue_lengths(self, swarm: str, owner: Owner | None = None) -> Verb[list[QueueLength]]:
+        """Return how much mail waits in a swarm by agent and tier, in that order.
+
+        Args:
+            swarm: The swarm.
+            owner: Only in tasks of this owner.
+        """
+        whose, values = ("swarm_name = $1", (swarm,)) if owner is None else (OWNED, tuple(owner))
+        text = f"""
+            SELECT recipient, tier, count(*) FROM messages JOIN tasks ON tasks.key = messages.task
+            WHERE messages.state = 'ready' AND {whose}
+            GROUP BY recipient, tier ORDER BY recipient, tier"""
+        rows = yield Query(text, values)
+        return [QueueLength(*row) for row in rows]
+
+    @read
+    def task_counts(self, owner: Owner, task_ids: Sequence[str]) -> Verb[dict[str, TaskCounts]]:
+        """Return how much there is of some of the owner's tasks, without those it does not have."""
+        text = f"""
+            SELECT task_id, next_event - 1, (
+                SELECT count(*) FROM messages WHERE task = tasks.key AND messages.state = 'ready')
+            FROM tasks WHERE {OWNED} AND task_id {self.sql.among("$4")}"""
+        rows = yield Query(text, (*owner, self.sql.list(task_ids)))
+        return {task_id: TaskCounts(*counts) for task_id, *counts in rows}
+
+    @read
+    def owners(self, swarm: str) -> Verb[list[Owner]]:
+        """Return the owners in a swarm that have tasks, in order."""
+        return (yield from _owners(swarm, "TRUE"))
+
+    @read
+    def open_owners(self, swarm: str) -> Verb[list[Owner]]:
+        """Return the owners in a swarm that have work left, in order.
+
+        That is a running task, or a paused one that is still ``awaited``: its callers were not
+        told of the pause.
+        """
+        return (yield from _owners(swarm, "(is_running OR (state = 'paused' AND awaited))"))
+
+    @read
+    def running_owners(self, swarm: str) -> Verb[list[Owner]]:
+        """Return the owners in a swarm that have a running task, in order.
+
+        What has ended or is paused takes no time here.
+        """
+        return (yield from _owners(swarm, "is_running"))
+
+    @read
+    def swarms(self) -> Verb[list[str]]:
+        """Return the names of the swarms whose owners have tasks, in order."""
+        rows = yield Query("SELECT DISTINCT swarm_name FROM tasks WHERE swarm_name <> ''")
+        return sorted(name for (name,) in rows)
+
+    @read
+    def waiting_mail(
+        self,
+        owner: Owner,
+        task_id: str,
+        after: Delivery | None = None,
+        limit: int | None = None,
+    ) -> Verb[list[Delivery]]:
+        """Return a task's unconsumed deliveries by (tier, seq).
+
+        Args:
+            owner: Whose task it is.
+            task_id: The task.
+            after: Only those behind this one in that order.
+            limit: At most so many.
+        """
+        values: tuple[object, ...] = (*owner, task_id)
+        text = f"{_MAIL} AND state = 'ready'"
+        if after is not None:
+            text += " AND (tier, seq) > ($5, $6)"
+            values += (after.tier, after.seq)
+        text += f" ORDER BY tier, seq LIMIT ${len(values) + 1}"
+        return (yield from self._mail(text, *values, MANY if limit is None else limit))
+
+    @read
+    def all_mail(self, owner: Owner, task_id: str, *, whole: bool = True) -> Verb[list[Delivery]]:
+        """Return all of a task's deliveries by seq, consumed or not.
+
+        Args:
+            owner: Whose task it is.
+            task_id: The task.
+            whole: With their long texts; else there may be something short in place of a body, for
+                whoever only asks who wrote to whom.
+        """
+        text = f"{_MAIL} ORDER BY seq"
+        if whole:
+            return (yield from self._mail(text, *owner, task_id))
+        rows = yield Query(text, (*owner, task_id))
+        return [as_delivery(task_id, row) for row in rows]
+
+    @read
+    def mail_aside(
+        self, owner: Owner, task_id: str, after: int = 0, limit: int | None = None
+    ) -> Verb[list[AsideRow]]:
+        """Return a task's deliveries that were set aside, by seq.
+
+        Args:
+            owner: Whose task it is.
+            task_id: The task.
+            after: Only those with a greater number.
+            limit: At most so many.
+        """
+        text = f"""
+            SELECT {MAIL_COLUMNS}, reason FROM messages
+            WHERE task = {THE_TASK} AND state = 'dead' AND seq > $5 ORDER BY seq LIMIT $6"""
+        values = (*owner, task_id, after, MANY if limit is None else limit)
+        rows = yield from whole_rows(self.sql, MAIL_RECORDS, Query(text, values))
+        return [AsideRow(as_delivery(task_id, row[:-1]), row[-1] or "") for row in rows]
+
+    def _mail(self, text: str, *values: Any) -> Verb[list[Delivery]]:
+        rows = yield from whole_rows(self.sql, MAIL_RECORDS, Query(text, values))
+        return [as_delivery(values[3], row) for row in rows]
+
+    @read
+    def journal(self, owner: Owner, seq: int) -> Verb[list[JournalRow]]:
+        """Return the journal of a delivery's turn in order."""
+        text = f"""
+            SELECT journal.key, journal.state, journal.payload FROM journal
+            JOIN messages ON messages.seq = journal.message
+            JOIN tasks ON tasks.key = messages.task
+            WHERE {OWNED} AND journal.message = $4 ORDER BY journal.id"""
+        task = f"""(
+            SELECT messages.task FROM messages JOIN tasks ON tasks.key = messages.task
+            WHERE {OWNED} AND messages.seq = $4)"""
+        query = Query(text, (*owner, seq))
+        rows = yield from whole_rows(self.sql, JOURNAL_RECORDS, query, task)
+        return [JournalRow(*row) for row in rows]
+
+    @read
+    def begun(self, owner: Owner, task_id: str) -> Verb[list[int]]:
+        """Return the numbers of a task's waiting deliveries that have a journal, in order."""
+        text = f"""
+            SELECT seq FROM messages WHERE task = {THE_TASK} AND state = 'ready'
+                AND EXISTS (SELECT 1 FROM journal WHERE message = messages.seq)
+            ORDER BY seq"""
+        rows = yield Query(text, (*owner, task_id))
+        return [int(seq) for (seq,) in rows]
+
+    @read
+    def calls(self, owner: Owner, task_id: str) -> Verb[list[CallRow]]:
+        """Return a task's breakpoint calls in the order in which they were made."""
+        return (yield from self._calls(owner, task_id, ""))
+
+    @read
+    def open_calls(self, owner: Owner, task_id: str) -> Verb[list[CallRow]]:
+        """Return the calls of a task that callers can answer, in the same order.
+
+        Those without an answer that callers see, but for those whose approval was given.
+        """
+        return (yield from self._calls(owner, task_id, f"AND {_CALLERS_ANSWER}"))
+
+    def _calls(self, owner: Owner, task_id: str, which: str) -> Verb[list[CallRow]]:
+        text = f"SELECT {CALL_COLUMNS} FROM calls WHERE task = {THE_TASK} {which} ORDER BY id"
+        rows = yield from whole_rows(self.sql, CALL_RECORDS, Query(text, (*owner, task_id)))
+        return [CallRow(*row) for row in rows]
+
+    @read
+    def short_calls(
+        self, owner: Owner, task_ids: Sequence[str], max_shown: int
+    ) -> Verb[dict[str, list[CallRow]]]:
+        """Return the `open_calls` of some tasks, without tasks that have none.
+
+        Args:
+            owner: Whose tasks they are.
+            task_ids: The tasks.
+            max_shown: A longer ``shown``, in characters, is not read: the row has ``{}`` there.
+        """
+        # What begins with a space has its large texts elsewhere.
+        shown = "CASE WHEN length(shown) <= $4 AND shown NOT LIKE ' %' THEN shown ELSE '{}' END"
+        text = f"""
+            SELECT task_id, agent, call_id, call, {shown}, NULL, control
+            FROM calls JOIN tasks ON tasks.key = calls.task
+            WHERE {OWNED} AND task_id {self.sql.among("$5")} AND {_CALLERS_ANSWER}
+            ORDER BY calls.id"""
+        found: dict[str, list[CallRow]] = {}
+        rows = yield Query(text, (*owner, max_shown, self.sql.list(task_ids)))
+        for task_id, *row in rows:
+            found.setdefault(task_id, []).append(CallRow(*row))
+        return found
+
+    @read
+    def paused_on(self, owner: Owner, call_ids: Sequence[str], among: int) -> Verb[str | None]:
+        """Return the id of the newest paused task that waits for one of some calls, or None.
+
+        Args:
+            owner: Whose task it is.
+            call_ids: The calls' ids.
+            among: How many of the owner's newest tasks are looked at, whatever their state.
+        """
+        text = f"""
+            SELECT task_id FROM (
+                SELECT key, task_id, state FROM tasks WHERE {OWNED} ORDER BY key DESC LIMIT $4
+            ) AS newest
+            WHERE state = 'paused' AND EXISTS (
+                SELECT 1 FROM calls WHERE calls.task = newest.key
+                    AND call_id {self.sql.among("$5")} AND answer IS NULL AND shown <> '')
+            ORDER BY key DESC LIMIT 1"""
+        rows = yield Query(text, (*owner, among, self.sql.list(call_ids)))
+        return str(rows[0][0]) if rows else None
+
+    @read
+    def response(self, owner: Owner, task_id: str) -> Verb[str | None]:
+        """Return the final message of a task's last finished run as JSON, or None."""
+        text = f"SELECT {self.sql.response} FROM task_responses WHERE task = {THE_TASK}"
+        rows = yield from whole_rows(self.sql, ONE_RECORD, Query(text, (*owner, task_id)))
+        return str(rows[0][0]) if rows else None
+
+
+def _owners(swarm: str, condition: str) -> Verb[list[Owner]]:
+    text = f"SELECT DISTINCT {OWNER_COLUMNS} FROM tasks WHERE swarm_name = $1 AND {condition}"
+    rows = yield Query(text, (swarm,))
+    return sorted(Owner(*row) for row in rows)
