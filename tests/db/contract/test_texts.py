@@ -11,7 +11,7 @@ from pydantic_core import to_json
 
 from mail.core.render import xml_text
 from mail.core.tasks import TaskState
-from mail.db import texts
+from mail.db import packing
 from mail.db.post import Post
 from mail.db.records import CallRow, HistoryRow, JournalRow
 from mail.db.store import Store
@@ -218,14 +218,14 @@ async def test_a_commit_of_many_texts_keeps_few_of_them_apart(
 async def test_other_commits_go_on_while_a_large_one_is_made_ready(
     durable: Store, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, goes_on, packed = threading.Event(), threading.Event(), texts._packed
+    begun, goes_on, packed = threading.Event(), threading.Event(), packing._packed
 
     def slowly(post: Post) -> Any:
         begun.set()
         assert goes_on.wait(20)
         return packed(post)
 
-    monkeypatch.setattr(texts, "_packed", slowly)
+    monkeypatch.setattr(packing, "_packed", slowly)
     mail = rows.mail(payload=wire("a" * 200_000))
     large = asyncio.create_task(durable.post(rows.post("large", new=True, deliveries=(mail,))))
     try:
