@@ -426,10 +426,10 @@ async def test_hints_about_many_tasks_at_rest_read_the_log_of_one(
     read: list[str] = []
     gate = asyncio.Event()
 
-    async def counted(context: Any, task_id: str) -> Any:
+    async def counted(store: Any, owner: Any, host: str, task_id: str) -> Any:
         read.append(task_id)
         await gate.wait()
-        return await load_peering(context, task_id)
+        return await load_peering(store, owner, host, task_id)
 
     monkeypatch.setattr("mail.core.runtime.submission.load_peering", counted)
     sent = [asyncio.create_task(send(node, hint(each), HARBOUR, "back")) for each in ids]

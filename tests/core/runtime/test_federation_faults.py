@@ -263,7 +263,8 @@ async def test_others_go_on_while_a_long_log_is_read(monkeypatch) -> None:
                 await asyncio.sleep(0)
 
         heart = asyncio.create_task(beat())
-        await load_peering(weather.runtime("swarm", "harbour")._context, row.task_id)
+        context = weather.runtime("swarm", "harbour")._context
+        await load_peering(context.store, context.owner, context.host, row.task_id)
         beating = False
         await heart
         assert beats >= len(await events(weather, WEATHER))

@@ -16,8 +16,8 @@ from pydantic_core import from_json
 from mail.core.actions import ActionCore
 from mail.core.call_context import current_call, enter_call
 from mail.core.compose import Subject
+from mail.core.runtime.active_tasks import Turn
 from mail.core.runtime.context import RuntimeContext
-from mail.core.runtime.turn import Turn
 from mail.core.runtime.turn_result import (
     EventDraft,
     Reprompt,

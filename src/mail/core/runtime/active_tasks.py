@@ -1,6 +1,7 @@
-"""The tasks in memory: their rows, running turns, open requests, open calls and waiting callers."""
+"""The tasks in memory: their rows, running turns, open requests, open calls, waiting callers."""
 
 import asyncio
+import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Set
@@ -10,27 +11,119 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
-from mail.clock import Clock
+from mail.clock import Clock, format_uuid
 from mail.core.approvals import DECIDED
 from mail.core.envelope import Envelope
 from mail.core.runtime.correspondence import Correspondence
 from mail.core.runtime.mailbox import LaneKey, QueuedMessage
 from mail.core.runtime.peering import Asks, Peering, note_ask, swarm_of
 from mail.core.runtime.team_waits import TeamWait
-from mail.core.runtime.turn import Turn
+from mail.core.runtime.turn import Control, ControlKind, ManualStep, Origin, Phase
 from mail.core.runtime.waiters import Waiter
 from mail.core.runtime.waiting import Report
 from mail.core.tasks import TaskState
+from mail.core.teams import wait_cycle
 from mail.core.tools.offer import NO_OFFER, Offer
 from mail.core.usage import Spending, Usage
 from mail.db.approvals import ApprovalRow
-from mail.db.records import CallRow, TaskRow
+from mail.db.records import CallRow, EventRow, TaskRow
 
 if TYPE_CHECKING:
+    from mail.core.addresses import MAILAddress
     from mail.core.wire import MAILMessage
 
 _MOST_RESTING: Final = 256
 _REST_SECONDS: Final = 60.0
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Turn:
+    """A claimed delivery while its agent works on it.
+
+    ``step`` is the turn's identity: the same text when the turn is run again after a crash.
+    ``counted`` tells that the turn got past the step limit; it is a step once it is committed.
+    ``begun`` tells that its asyncio task runs, ``void`` that its mail was cancelled meanwhile.
+    ``reports`` are the events of its model calls that no commit has taken yet. ``buffered`` is the
+    mail that a manual step shows its agent; it is consumed together with the step. ``shown`` is the
+    message as its agent reads it. ``awaits`` are the teammates whose replies it will wait for.
+
+    ``envelope``, ``control`` and ``seq`` are those of the delivery, ``manual`` the manual step that
+    it belongs to, if any. ``finishing`` tells that the system asks the agent to finish the run.
+    """
+
+    task: "ActiveTask"
+    agent: str
+    queued: QueuedMessage
+    phase: Phase = Phase.MODEL
+    abandoned: bool = False
+    counted: bool = False
+    begun: bool = False
+    void: bool = False
+    handle: asyncio.Task[None] | None = None
+    partial: list[str] = field(default_factory=list)
+    reports: list[EventRow] = field(default_factory=list)
+    buffered: list[QueuedMessage] = field(default_factory=list)
+    shown: str = ""
+    awaits: list[str] = field(default_factory=list)
+    envelope: Envelope = field(init=False)
+    control: Control | None = field(init=False)
+    manual: ManualStep | None = field(init=False)
+    finishing: bool = field(init=False)
+    seq: int = field(init=False)
+    step: str = field(init=False)
+    _made: int = 0
+
+    def __post_init__(self) -> None:
+        queued, task = self.queued, self.task
+        self.envelope, self.control, self.seq = queued.envelope, queued.control, queued.seq
+        control = queued.control
+        self.manual = control.step if control else None
+        self.finishing = control is not None and control.kind is ControlKind.FINISH
+        self.step = f"{task.row.task_owner}/{task.task_id}/{queued.envelope.id}/{self.agent}"
+
+    @property
+    def runs(self) -> str:
+        """The id of the accepted call that it runs in place of calling the agent, or no text."""
+        control = self.control
+        return control.call[0] if control is not None and control.call is not None else ""
+
+    @property
+    def at_limit(self) -> bool:
+        """Tell whether the agent is to finish the run because its limit of messages is reached."""
+        return self.finishing and self.control is not None and self.control.reason == "limit"
+
+    @property
+    def decided(self) -> bool:
+        """Tell whether it only carries out what somebody answered about a held call."""
+        return self.control is not None and self.control.decided
+
+    @property
+    def origin(self) -> Origin | None:
+        """For whom the agent works in this turn."""
+        sender: MAILAddress = self.envelope.sender
+        if sender["address_type"] == "system":
+            return self.control.origin if self.control else None
+        return Origin(sender["address_type"], sender["address"], self.envelope.ref)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What the turn has read, which its records repeat; see `mail.db.post.Post`."""
+        own = (self.envelope.body,)
+        if not self.buffered:
+            return own
+        return own + tuple(queued.envelope.body for queued in self.buffered)
+
+    def take_reports(self) -> tuple[EventRow, ...]:
+        """Return the events of its model calls for a commit of its own, once."""
+        rows = tuple(self.reports)
+        self.reports.clear()
+        return rows
+
+    def next_id(self) -> str:
+        """Return an id for something that the turn makes; a re-run gives the same ids."""
+        self._made += 1
+        digest = hashlib.sha256(f"{self.step}/{self._made}".encode()).digest()
+        return format_uuid(digest[:16], version=8)
 
 
 @dataclass(slots=True, eq=False)
@@ -179,6 +272,19 @@ class ActiveTask:
         """Return an agent's waits for teammates whose results are not on their way."""
         waits = self.waits.values()
         return [wait for wait in waits if wait.row.agent == agent and not wait.answered]
+
+    def wait_path(self, waiter: str, teammate: str) -> list[str]:
+        """Return the names on the cycle that a new wait would close; none if it closes none.
+
+        Waits that running turns are about to begin count, too: of two that would wait for each
+        other, the second is told.
+        """
+        edges: dict[str, set[str]] = {}
+        for wait in self.waits.values():
+            edges.setdefault(wait.row.agent, set()).add(wait.teammate)
+        for turn in self.turns.values():
+            edges.setdefault(turn.agent, set()).update(turn.awaits)
+        return wait_cycle(edges, waiter, teammate)
 
     def end_wait(self, wait: TeamWait) -> None:
         """Forget a wait that is over."""

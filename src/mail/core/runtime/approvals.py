@@ -28,9 +28,8 @@ from mail.core.approvals import (
     Approval,
 )
 from mail.core.runtime.action_runner import check_action_arguments, is_long
-from mail.core.runtime.active_tasks import ActiveTask
+from mail.core.runtime.active_tasks import ActiveTask, Turn
 from mail.core.runtime.context import RuntimeContext
-from mail.core.runtime.turn import Turn
 from mail.core.runtime.turn_result import EventDraft, TurnResult, storable
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import CATALOGUE, check_usable, parse_arguments

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
-from mail.core.runtime.active_tasks import ActiveTask
+from mail.core.runtime.active_tasks import ActiveTask, Turn
 from mail.core.runtime.approvals import is_held
 from mail.core.runtime.context import RuntimeContext
-from mail.core.runtime.turn import Control, ControlKind, Turn
+from mail.core.runtime.turn import Control, ControlKind
 from mail.core.runtime.turn_result import TurnResult, storable
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall, problem_of_arguments, to_be_answered

@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic_core import to_json
 
@@ -17,9 +17,7 @@ from mail.core.envelope import Envelope
 from mail.core.runtime.peering import Asks
 from mail.db.desk import AskRow, DeskPost, LetterKind, LetterRow, ReceiptRow
 from mail.db.records import EventRow, Owner
-
-if TYPE_CHECKING:
-    from mail.core.runtime.context import RuntimeContext
+from mail.db.store import Store
 
 _LONGEST_SUBJECT: Final = 1024
 _LONGEST_SHOWN: Final = 300
@@ -293,16 +291,17 @@ def ask_of(letter: LetterRow, asked: str) -> AskRow:
     )
 
 
-async def load_correspondence(context: "RuntimeContext", task_id: str) -> Correspondence:
+async def load_correspondence(
+    store: Store, owner: Owner, task_id: str, agents: Collection[str], participants: Collection[str]
+) -> Correspondence:
     """Find out from the store what a task has to do with participants."""
-    owner, found = context.owner, Correspondence()
-    whose = owner_name(owner)
-    for row in await context.store.open_asks(owner.swarm, whose, [task_id]):
+    found = Correspondence()
+    for row in await store.open_asks(owner.swarm, owner_name(owner), [task_id]):
         key = row.letter_id, row.asked
-        if row.asked in context.agents:
+        if row.asked in agents:
             found.owed[key] = row
             found.met.add((row.asked, row.asker))
-        elif row.asked in context.participants:  # else nobody can answer any more
+        elif row.asked in participants:  # else nobody can answer any more
             found.asked[key] = row
             found.met.add((row.asker, row.asked))
     return found

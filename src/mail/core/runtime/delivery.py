@@ -9,7 +9,7 @@ from mail.core.envelope import Envelope
 from mail.core.events import TaskEvent
 from mail.core.interswarm import PeerControl
 from mail.core.render import buffered_mail
-from mail.core.runtime.active_tasks import ActiveTask
+from mail.core.runtime.active_tasks import ActiveTask, Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.correspondence import DeskParts, letters_in, participants_in
 from mail.core.runtime.histories import Entry
@@ -17,7 +17,7 @@ from mail.core.runtime.mailbox import LaneKey, QueuedMessage
 from mail.core.runtime.peering import outbox_rows
 from mail.core.runtime.policy import local_recipients
 from mail.core.runtime.team_waits import NOT_OPENED, TeamWait
-from mail.core.runtime.turn import Control, ControlKind, Phase, Turn
+from mail.core.runtime.turn import Control, ControlKind, Phase
 from mail.core.runtime.turn_result import EventDraft, message_event
 from mail.core.tasks import TaskState
 from mail.db.post import Receipt, TurnCommit
@@ -144,7 +144,7 @@ class MailDelivery:
         """Give an agent that waits for a teammate what ends that; tell whether it is the mail."""
         waits = mail.task.open_waits(name)
         for wait in waits:
-            if wait.is_reply(envelope, mail.task):
+            if wait.is_reply(envelope, mail.task.asks):
                 if letters := letters_in(envelope, self.context.participants):
                     mail.task.replies.setdefault(name, []).extend(letters)
                 self.answer(mail, wait, wait.replied(envelope))
@@ -200,7 +200,7 @@ class MailDelivery:
     ) -> None:
         task = mail.task
         rows = outbox_rows(
-            self.context,
+            self.context.owner,
             task.row,
             envelope,
             mail.moment,

@@ -12,7 +12,7 @@ from mail.core.addresses import create_agent_address, parse_agent_address
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
 from mail.core.interswarm import PeerControl
-from mail.core.runtime.active_tasks import ActiveTask
+from mail.core.runtime.active_tasks import ActiveTask, Turn
 from mail.core.runtime.approvals import closed_approvals
 from mail.core.runtime.breakpoints import UNANSWERED, take_back
 from mail.core.runtime.context import RuntimeContext
@@ -20,7 +20,7 @@ from mail.core.runtime.correspondence import DeskParts, message_id_for, plain
 from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.peering import Ask, swarm_of
 from mail.core.runtime.team_waits import end_of_waits
-from mail.core.runtime.turn import Phase, Turn
+from mail.core.runtime.turn import Phase
 from mail.core.runtime.turn_result import message_event
 from mail.core.runtime.waiters import RunResult, Waiter
 from mail.core.tasks import STEP_LIMIT, TaskState

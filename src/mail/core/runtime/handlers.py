@@ -18,6 +18,7 @@ from mail.core.agents import AgentCore
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
 from mail.core.interswarm import MAX_CONTRIBUTORS, Gateway, check_task_for_peers, wire_task_id
+from mail.core.runtime.active_tasks import Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.correspondence import (
     earlier,
@@ -32,8 +33,8 @@ from mail.core.runtime.policy import (
     local_recipients,
     not_a_target,
 )
-from mail.core.runtime.team_waits import WaitDraft, wait_path
-from mail.core.runtime.turn import ControlKind, Turn
+from mail.core.runtime.team_waits import WaitDraft
+from mail.core.runtime.turn import ControlKind
 from mail.core.runtime.turn_result import EventDraft, Reprompt, ToolOutcome
 from mail.core.runtime.waiting import Report, stuck, wait_cycle
 from mail.core.schema import MAX_ID
@@ -606,7 +607,7 @@ def _check_wait(tools: ToolContext, teammate: str) -> None:
         raise TeamError("The task is about to end. Do not wait for a reply.")
     if tools.pausing:
         raise TeamError("Make the calls that others answer first, and wait for a reply later.")
-    if cycle := wait_path(tools.turn.task, tools.name, teammate):
+    if cycle := tools.turn.task.wait_path(tools.name, teammate):
         raise WaitCycle(cycle)
 
 

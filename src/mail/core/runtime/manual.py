@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from mail.core.addresses import create_agent_address, local_agent_name
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
+from mail.core.runtime.active_tasks import Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.submission import Submissions
-from mail.core.runtime.turn import Control, ControlKind, ManualStep, Phase, ResponseType, Turn
+from mail.core.runtime.turn import Control, ControlKind, ManualStep, Phase, ResponseType
 from mail.core.runtime.turn_commit import TurnCommitter
 from mail.core.schema import check_task_id
 from mail.core.suggest import did_you_mean

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from mail.core.compose import Subject
-from mail.core.runtime.active_tasks import ActiveTask
+from mail.core.runtime.active_tasks import ActiveTask, Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.endings import Ending
-from mail.core.runtime.turn import ManualStep, Turn
+from mail.core.runtime.turn import ManualStep
 from mail.core.runtime.turn_result import TurnResult
 from mail.core.runtime.waiters import RunResult
 from mail.core.tasks import TaskState

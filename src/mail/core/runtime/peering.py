@@ -7,7 +7,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
@@ -24,10 +24,8 @@ from mail.core.runtime.waiting import (
     within_bounds,
 )
 from mail.core.tasks import TaskState
-from mail.db.records import OutboxRow, TaskRow
-
-if TYPE_CHECKING:
-    from mail.core.runtime.context import RuntimeContext
+from mail.db.records import OutboxRow, Owner, TaskRow
+from mail.db.store import Store
 
 Asks = dict[tuple[str, str], list[str]]
 """Open requests: (who asked, who was asked) to their ids, oldest first."""
@@ -290,10 +288,9 @@ def with_reports(row: OutboxRow, reports: Sequence[Report]) -> OutboxRow:
     return row._replace(wrapper=to_json(wrapper).decode())
 
 
-async def load_peering(context: "RuntimeContext", task_id: str) -> Peering:
-    """Find out from the store what a task has to do with other swarms."""
-    store, owner = context.store, context.owner
-    peering, after = Peering(context.host), 0
+async def load_peering(store: Store, owner: Owner, host: str, task_id: str) -> Peering:
+    """Find out from the store what a task has to do with other swarms; ``host`` if one's it is."""
+    peering, after = Peering(host), 0
     while events := await store.events(owner, task_id, after, _PAGE, _PAGE_BYTES):
         for event in events:
             peering.replay(event)
@@ -310,7 +307,7 @@ async def load_peering(context: "RuntimeContext", task_id: str) -> Peering:
 
 
 def outbox_rows(
-    context: "RuntimeContext",
+    owner: Owner,
     row: TaskRow,
     envelope: Envelope,
     created_at: str,
@@ -322,7 +319,7 @@ def outbox_rows(
     """Return a message's mail for other swarms, one row for each of them.
 
     Args:
-        context: The runtime that sends it.
+        owner: Whose task it is.
         row: Its task.
         envelope: The message, from a local agent.
         created_at: When it is sent.
@@ -331,11 +328,10 @@ def outbox_rows(
         by_runtime: No agent wrote it, and none is to hear what becomes of it.
         control: What it means to the runtime there.
     """
-    owner = context.owner
     contributors = with_runner(row.task_contributors, str(owner))
     control = (control or PeerControl())._replace(runner=str(owner))
     rows = []
-    for peer in remote_swarms(envelope, context.swarm):
+    for peer in remote_swarms(envelope, owner.swarm):
         wrapper = wrap(
             envelope,
             peer,

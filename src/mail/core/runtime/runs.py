@@ -23,7 +23,7 @@ class Run:
     @property
     def task_id(self) -> str:
         """The task that the run belongs to."""
-        return self.waiter.task.task_id
+        return self.waiter.task_id
 
     @property
     def began(self) -> int:

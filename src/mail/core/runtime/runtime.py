@@ -39,7 +39,7 @@ from mail.core.runtime.turn_commit import TurnCommitter
 from mail.core.runtime.turn_runner import TurnRunner
 from mail.core.runtime.validation import check_names
 from mail.core.runtime.views import OwnEvents, RuntimeViews
-from mail.core.runtime.waiting import WaitHints
+from mail.core.runtime.wait_hints import WaitHints
 from mail.core.suggest import did_you_mean
 from mail.core.tasks import MAILTask, TaskState
 from mail.core.teams import NO_TEAMS, Teams

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from mail.core.runtime.active_tasks import Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.mailbox import QueuedMessage
-from mail.core.runtime.turn import Turn
 from mail.errors import StoreError
 from mail.logcontext import LogContext, begin
 
@@ -147,39 +147,3 @@ class Scheduler:
         if turn.queued.claimed:
             with contextlib.suppress(StoreError):  # consumed meanwhile, or the store is gone
                 await self.context.store.release(self.context.owner, turn.seq)
-
-
-class TurnLimit:
-    """How many turns may be at work at the same time in all the runtimes that share it.
-
-    A free place goes to the runtime with the fewest turns at work, among those that have mail.
-
-    Args:
-        most: The number of places.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._free = most
-        self._asking: dict[Scheduler, None] = {}
-
-    def fill(self, scheduler: Scheduler) -> None:
-        """Start what a runtime has ready as places become free, side by side with the others."""
-        self._asking[scheduler] = None
-        self._hand_out()
-
-    def leave(self) -> None:
-        """Give a place back."""
-        self._free += 1
-        if self._asking:
-            asyncio.get_running_loop().call_soon(self._hand_out)
-
-    def _hand_out(self) -> None:
-        while self._free > 0 and self._asking:
-            if len(self._asking) == 1:
-                (least,) = self._asking
-            else:
-                least = min(self._asking, key=lambda scheduler: scheduler.at_work)
-            if least.start_one():
-                self._free -= 1
-            else:
-                del self._asking[least]

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
+from mail.core.runtime.turn_limit import TurnLimit
 from mail.errors import ConfigError
 
 if TYPE_CHECKING:
-    from mail.core.runtime.scheduler import TurnLimit
     from mail.db.post import Post
     from mail.db.records import Owner
     from mail.db.webhooks import WebhookRow
@@ -123,7 +123,7 @@ class RuntimeSettings:
     max_reply_bytes: int | None = None
     dynamic_ctx_ratio: float = 0.0
     max_concurrent_turns: int | None = None
-    turn_limit: "TurnLimit | None" = None
+    turn_limit: TurnLimit | None = None
     shutdown_grace: float = 20.0
     max_step_calls: int = 50
     max_repairs: int = 2

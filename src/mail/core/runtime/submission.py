@@ -398,17 +398,20 @@ class Submissions:
         task.stored, task.fresh = True, False  # not before: a store that fails is asked again
 
     async def _restore(self, task: ActiveTask, row: TaskRow) -> None:
-        calls = await self.context.store.calls(self.context.owner, task.task_id)
+        store, owner = self.context.store, self.context.owner
+        calls = await store.calls(owner, task.task_id)
         task.calls = {(call.agent, call.call_id): call for call in calls if not call.is_wait}
-        asked = await self.context.store.approvals(self.context.owner, task.task_id)
+        asked = await store.approvals(owner, task.task_id)
         task.approvals = {(row.agent, row.call_id): row for row in asked} if calls else {}
         self.committer.restore_waits(task, calls)
         task.offer = await load_offer(self.context, task.task_id)
-        task.continue_from(await self.context.store.latest_time(self.context.owner, task.task_id))
+        task.continue_from(await store.latest_time(owner, task.task_id))
         if self.context.host or row.remote_swarms:
-            task.take_up(await load_peering(self.context, task.task_id))
+            task.take_up(await load_peering(store, owner, self.context.host, task.task_id))
         if self.context.participants or self.context.owner.role == PARTICIPANT_ROLE:
-            task.letters = await load_correspondence(self.context, task.task_id)
+            task.letters = await load_correspondence(
+                store, owner, task.task_id, self.context.agents, self.context.participants
+            )
             task.letters.fit(task.asks, self.context.participants)
         if row.state is TaskState.PAUSED and not task.open_calls():
             task.change(state=TaskState.RUNNING)  # the turn that was to pause it was not stored
@@ -597,7 +600,8 @@ class Submissions:
     ) -> Waiter | None:
         if not request.awaited:
             return None
-        waiter = Waiter(task, message_id, asyncio.get_running_loop().create_future(), consumed)
+        future = asyncio.get_running_loop().create_future()
+        waiter = Waiter(task.task_id, task.waiters, message_id, future, consumed)
         if request.streamed:
             waiter.subscription = self.context.events.subscribe(
                 task.task_id, deltas=request.stream_tokens

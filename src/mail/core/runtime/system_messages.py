@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
-from mail.core.runtime.active_tasks import ActiveTask
+from mail.core.runtime.active_tasks import ActiveTask, Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.endings import Ending, Endings
-from mail.core.runtime.turn import Control, ControlKind, Turn
+from mail.core.runtime.turn import Control, ControlKind
 from mail.core.runtime.turn_result import Reprompt
 
 _LIMIT = (

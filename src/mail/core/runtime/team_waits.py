@@ -7,23 +7,18 @@ is then no mail any more), an interrupt, the end of the run, or the time.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
 from mail.core.envelope import Envelope
 from mail.core.runtime.correspondence import post_of
 from mail.core.runtime.turn import Control
-from mail.core.teams import wait_cycle
 from mail.core.tools.call import AgentToolCall, to_be_answered
 from mail.db.records import CallRow, HistoryRow
-
-if TYPE_CHECKING:
-    from mail.core.runtime.active_tasks import ActiveTask
-    from mail.core.runtime.turn import Turn
 
 NOT_OPENED: Final = "interrupted"
 """What a wait ends with that cannot begin, because something more urgent has come."""
@@ -72,18 +67,24 @@ class TeamWait:
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
 
     @classmethod
-    def of_turn(
-        cls, turn: "Turn", call: AgentToolCall, draft: WaitDraft, control: Control
+    def begin(
+        cls,
+        agent: str,
+        call: AgentToolCall,
+        draft: WaitDraft,
+        control: Control,
+        *,
+        now: str,
+        taken: Collection[tuple[str, str]],
     ) -> "TeamWait":
-        """Make the wait that a turn's call begins when the turn ends."""
-        task, seconds = turn.task, timedelta(seconds=draft.seconds)
-        until = (datetime.fromisoformat(task.now()) + seconds).isoformat()
+        """Make the wait that an agent's call begins; ``taken`` are the (agent, call id) in use."""
+        until = (datetime.fromisoformat(now) + timedelta(seconds=draft.seconds)).isoformat()
         call_id, number = call.tool_call_id, 1
-        while (turn.agent, call_id) in task.calls or (turn.agent, call_id) in task.waits:
+        while (agent, call_id) in taken:
             number += 1
             call_id = f"{call.tool_call_id}_{number}"
         kept = to_json({"wait": draft, "until": until, "control": control.to_json()}).decode()
-        row = CallRow(turn.agent, call_id, to_be_answered(call), "", control=kept)
+        row = CallRow(agent, call_id, to_be_answered(call), "", control=kept)
         return cls(row, draft, until, control)
 
     @classmethod
@@ -91,7 +92,7 @@ class TeamWait:
         """Read an open wait from the store."""
         kept = from_json(row.control or "{}")
         control = Control.from_json(kept["control"])
-        assert control is not None  # noqa: S101 - `of_turn` wrote it
+        assert control is not None  # noqa: S101 - `begin` wrote it
         return cls(row, WaitDraft(*kept["wait"]), kept["until"], control)
 
     @property
@@ -109,17 +110,17 @@ class TeamWait:
         left = datetime.fromisoformat(self.until) - datetime.fromisoformat(now).astimezone(UTC)
         return max(0.0, left.total_seconds())
 
-    def is_reply(self, envelope: Envelope, task: "ActiveTask") -> bool:
+    def is_reply(self, envelope: Envelope, asks: Mapping[tuple[str, str], Sequence[str]]) -> bool:
         """Tell whether a message to the waiting agent is what it waits for.
 
         That is the first one that the teammate sends to it alone, unless it answers another
-        request.
+        request; ``asks`` are the open ones of the task.
         """
         sender = envelope.sender
         if sender["address_type"] != "agent" or sender["address"] != self.teammate:
             return False
         if envelope.kind == "response" and envelope.ref != self.draft.ref:
-            return envelope.ref not in task.asks.get((self.row.agent, self.teammate), ())
+            return envelope.ref not in asks.get((self.row.agent, self.teammate), ())
         alone = len(envelope.recipients) == 1 and envelope.recipients[0]["address"] != "all"
         return alone and envelope.kind in ("request", "response", "interrupt")
 
@@ -154,17 +155,3 @@ def end_of_waits(
 def read_waits(rows: Sequence[CallRow]) -> list[TeamWait]:
     """Return the open waits among a task's stored calls; see `CallRow.is_wait`."""
     return [TeamWait.of_row(row) for row in rows if row.is_wait and row.answer is None]
-
-
-def wait_path(task: "ActiveTask", waiter: str, teammate: str) -> list[str]:
-    """Return the names on the cycle that a new wait would close; none if it closes none.
-
-    Waits that running turns are about to begin count, too: of two that would wait for each other,
-    the second is told.
-    """
-    edges: dict[str, set[str]] = {}
-    for wait in task.waits.values():
-        edges.setdefault(wait.row.agent, set()).add(wait.teammate)
-    for turn in task.turns.values():
-        edges.setdefault(turn.agent, set()).update(turn.awaits)
-    return wait_cycle(edges, waiter, teammate)

@@ -11,10 +11,10 @@ from typing import Any
 
 from mail.core.compose import Subject
 from mail.core.runtime.action_runner import ActionRunner
+from mail.core.runtime.active_tasks import Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.handlers import HANDLERS, ToolContext
 from mail.core.runtime.policy import check_tool
-from mail.core.runtime.turn import Turn
 from mail.core.runtime.turn_result import Reprompt, ToolOutcome, TurnResult
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import CATALOGUE, PASSIVE, TEXT_TOOL, check_usable

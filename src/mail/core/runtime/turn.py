@@ -1,22 +1,10 @@
-"""One agent's turn: the message that it answers, and the system's instruction beside it."""
+"""The system's instruction to a turn, beside the message that it answers."""
 
-import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic_core import from_json, to_json
-
-from mail.clock import format_uuid
-from mail.core.envelope import Envelope
-from mail.db.records import EventRow
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from mail.core.addresses import MAILAddress
-    from mail.core.runtime.active_tasks import ActiveTask
-    from mail.core.runtime.mailbox import QueuedMessage
 
 ResponseType = Literal["broadcast", "response", "request"]
 """How the words that end a manual step are sent."""
@@ -125,93 +113,3 @@ class Phase(StrEnum):
 
     MODEL = "model"
     ACTING = "acting"
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class Turn:
-    """A claimed delivery while its agent works on it.
-
-    ``step`` is the turn's identity: the same text when the turn is run again after a crash.
-    ``counted`` tells that the turn got past the step limit; it is a step once it is committed.
-    ``begun`` tells that its asyncio task runs, ``void`` that its mail was cancelled meanwhile.
-    ``reports`` are the events of its model calls that no commit has taken yet. ``buffered`` is the
-    mail that a manual step shows its agent; it is consumed together with the step. ``shown`` is the
-    message as its agent reads it. ``awaits`` are the teammates whose replies it will wait for.
-
-    ``envelope``, ``control`` and ``seq`` are those of the delivery, ``manual`` the manual step that
-    it belongs to, if any. ``finishing`` tells that the system asks the agent to finish the run.
-    """
-
-    task: "ActiveTask"
-    agent: str
-    queued: "QueuedMessage"
-    phase: Phase = Phase.MODEL
-    abandoned: bool = False
-    counted: bool = False
-    begun: bool = False
-    void: bool = False
-    handle: "asyncio.Task[None] | None" = None
-    partial: list[str] = field(default_factory=list)
-    reports: list[EventRow] = field(default_factory=list)
-    buffered: "list[QueuedMessage]" = field(default_factory=list)
-    shown: str = ""
-    awaits: list[str] = field(default_factory=list)
-    envelope: Envelope = field(init=False)
-    control: Control | None = field(init=False)
-    manual: ManualStep | None = field(init=False)
-    finishing: bool = field(init=False)
-    seq: int = field(init=False)
-    step: str = field(init=False)
-    _made: int = 0
-
-    def __post_init__(self) -> None:
-        queued, task = self.queued, self.task
-        self.envelope, self.control, self.seq = queued.envelope, queued.control, queued.seq
-        control = queued.control
-        self.manual = control.step if control else None
-        self.finishing = control is not None and control.kind is ControlKind.FINISH
-        self.step = f"{task.row.task_owner}/{task.task_id}/{queued.envelope.id}/{self.agent}"
-
-    @property
-    def runs(self) -> str:
-        """The id of the accepted call that it runs in place of calling the agent, or no text."""
-        control = self.control
-        return control.call[0] if control is not None and control.call is not None else ""
-
-    @property
-    def at_limit(self) -> bool:
-        """Tell whether the agent is to finish the run because its limit of messages is reached."""
-        return self.finishing and self.control is not None and self.control.reason == "limit"
-
-    @property
-    def decided(self) -> bool:
-        """Tell whether it only carries out what somebody answered about a held call."""
-        return self.control is not None and self.control.decided
-
-    @property
-    def origin(self) -> Origin | None:
-        """For whom the agent works in this turn."""
-        sender: MAILAddress = self.envelope.sender
-        if sender["address_type"] == "system":
-            return self.control.origin if self.control else None
-        return Origin(sender["address_type"], sender["address"], self.envelope.ref)
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """What the turn has read, which its records repeat; see `mail.db.post.Post`."""
-        own = (self.envelope.body,)
-        if not self.buffered:
-            return own
-        return own + tuple(queued.envelope.body for queued in self.buffered)
-
-    def take_reports(self) -> tuple[EventRow, ...]:
-        """Return the events of its model calls for a commit of its own, once."""
-        rows = tuple(self.reports)
-        self.reports.clear()
-        return rows
-
-    def next_id(self) -> str:
-        """Return an id for something that the turn makes; a re-run gives the same ids."""
-        self._made += 1
-        digest = hashlib.sha256(f"{self.step}/{self._made}".encode()).digest()
-        return format_uuid(digest[:16], version=8)

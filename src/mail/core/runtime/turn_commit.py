@@ -14,7 +14,7 @@ from typing import Final
 from mail.core.addresses import MAILAddress, create_agent_address
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
-from mail.core.runtime.active_tasks import ActiveTask
+from mail.core.runtime.active_tasks import ActiveTask, Turn
 from mail.core.runtime.approvals import accepted_call, approval_rows, open_events
 from mail.core.runtime.breakpoints import UNANSWERED, call_rows
 from mail.core.runtime.context import RuntimeContext
@@ -26,9 +26,10 @@ from mail.core.runtime.manual_replies import ManualReplies
 from mail.core.runtime.peering import Peering, swarm_of, with_reports
 from mail.core.runtime.system_messages import SystemMessages, note_failure
 from mail.core.runtime.team_waits import NOT_OPENED, TeamWait, end_of_waits, read_waits
-from mail.core.runtime.turn import Control, ControlKind, Origin, Phase, Turn
+from mail.core.runtime.turn import Control, ControlKind, Origin, Phase
 from mail.core.runtime.turn_result import EventDraft, TurnResult
-from mail.core.runtime.waiting import Report, WaitHints, acting, stuck, wait_cycle
+from mail.core.runtime.wait_hints import WaitHints
+from mail.core.runtime.waiting import Report, acting, stuck, wait_cycle
 from mail.core.tasks import TaskState
 from mail.db.approvals import ApprovalRow
 from mail.db.desk import DeskPost, ShownRow
@@ -558,7 +559,8 @@ class TurnCommitter:
         else:
             control = Control(ControlKind.RESUME, origin=turn.origin)
             for call, draft in turn_result.waits:
-                wait = TeamWait.of_turn(turn, call, draft, control)
+                taken = task.calls.keys() | task.waits.keys()
+                wait = TeamWait.begin(turn.agent, call, draft, control, now=task.now(), taken=taken)
                 plan.waits += (wait,)
                 task.waits[wait.key] = wait
                 task.arriving += 1

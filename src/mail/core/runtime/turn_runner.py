@@ -21,7 +21,7 @@ from mail.core.call_context import CallContext, ConsoleSink, NullSink, StreamSin
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
 from mail.core.pieces import to_json_pieces
-from mail.core.runtime.active_tasks import ActiveTask
+from mail.core.runtime.active_tasks import ActiveTask, Turn
 from mail.core.runtime.approvals import accepted_call, describe_held
 from mail.core.runtime.breakpoints import split_breakpoints
 from mail.core.runtime.context import RuntimeContext
@@ -30,7 +30,7 @@ from mail.core.runtime.handlers import HANDLERS, ToolContext
 from mail.core.runtime.histories import Entry
 from mail.core.runtime.settings import Quota, RuntimeSettings
 from mail.core.runtime.tool_dispatch import ToolDispatcher
-from mail.core.runtime.turn import ControlKind, Origin, Phase, Turn
+from mail.core.runtime.turn import ControlKind, Origin, Phase
 from mail.core.runtime.turn_commit import TurnCommitter
 from mail.core.runtime.turn_result import (
     REPLY_KEY,

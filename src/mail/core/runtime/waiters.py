@@ -1,6 +1,6 @@
 """Callers who wait for the end of a run. A waiter belongs to its message (MAIL-TASK-10)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
@@ -12,8 +12,6 @@ from mail.services.event_log import Subscription
 
 if TYPE_CHECKING:
     import asyncio
-
-    from mail.core.runtime.active_tasks import ActiveTask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,12 +104,14 @@ class RunEnd:
 class Waiter:
     """One caller. ``consumed`` tells that a committed turn has taken the caller's message.
 
+    ``among`` are all callers of the task.
     ``steps`` are the ids of the manual steps whose breakpoint calls the caller has answered.
     ``began`` is the number of the first event that is stored after the request was, ``ended`` that
     of the terminal event, once it is known.
     """
 
-    task: "ActiveTask"
+    task_id: str
+    among: "list[Waiter]" = field(repr=False)
     message_id: str
     future: "asyncio.Future[RunResult]"
     consumed: bool = False
@@ -122,8 +122,8 @@ class Waiter:
 
     def leave(self) -> None:
         """Stop waiting; the task goes on."""
-        if self in self.task.waiters:
-            self.task.waiters.remove(self)
+        if self in self.among:
+            self.among.remove(self)
 
     def end_at(self, last_event: int) -> None:
         """Tell the caller which event is its last."""
