@@ -106,6 +106,11 @@ class MemoryStore(Store):
         await self._note_state(turn)
         return receipt
 
+    async def delete_task(self, owner: Owner, task_id: str, *, ended: bool = False) -> None:
+        """See `Store.delete_task`. It is not among those that are kept any more."""
+        await super().delete_task(owner, task_id, ended=ended)
+        self._finished.get(owner, {}).pop(task_id, None)
+
     async def _note_state(self, post: Post) -> None:
         """Forget the tasks that ended first, once there are too many."""
         finished = self._finished.setdefault(post.owner, {})

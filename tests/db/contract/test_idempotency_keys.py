@@ -101,3 +101,13 @@ class TestForgettingKeys:
             await store.post(made)
         found = [(await store.find_key(rows.alice, f"k{n}")) is not None for n in range(4)]
         assert found == [False, False, True, True]
+
+    async def test_memory_does_not_count_deleted_tasks_among_those_it_keeps(
+        self, rows: Rows
+    ) -> None:
+        store = MemoryStore(keep_finished=2)
+        for task_id in ("a", "b"):
+            await store.post(rows.post(task=rows.task(task_id, state=TaskState.COMPLETED)))
+        await store.delete_task(rows.alice, "b")
+        await store.post(rows.post(task=rows.task("c", state=TaskState.COMPLETED)))
+        assert {row.task_id for row in await store.list_tasks(rows.alice)} == {"a", "c"}
