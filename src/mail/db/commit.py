@@ -209,12 +209,11 @@ class CommitVerbs(Verbs):
         for agent, entries, number in (yield Query(_GROWN, (task,))):
             grown.setdefault(agent, []).append(entries)
             newest[agent] = number
-        values = [
-            self.sql.snapshot_values(
-                owner, tool_format(added), task_id, agent, join_lists(added), task, newest[agent]
-            )
-            for agent, added in grown.items()
-        ]
+        values = []
+        for agent, added in grown.items():
+            entries = self.sql.json(join_lists(added))
+            shape = tool_format(added)
+            values.append((*owner, shape, task_id, agent, entries, task, newest[agent]))
         yield Batch(self.sql.put_snapshot, values)
 
 

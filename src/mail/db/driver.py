@@ -192,7 +192,8 @@ class Dialect(ABC):
         add_event: Adds an event, see `event_values`.
         add_late_event: Adds an event to the log of the task that ``$1`` to ``$4`` name, numbered
             just before its next one: kind, data, time, description, size.
-        put_snapshot: Adds to the documented row of an agent's history, see `snapshot_values`.
+        put_snapshot: Adds to the documented row of an agent's history: owner, shape or None, task
+            id, agent, entries, task, number of the newest entry.
         put_memory: Stores a memory, see `memory_values`.
         this_memory: The condition of one memory; from ``$4`` on its parameters are `memory_id`.
         matching: How words of letters are looked up.
@@ -229,17 +230,8 @@ class Dialect(ABC):
         """Return the values for `add_event`; ``key`` is the task's id and its owner."""
 
     @abstractmethod
-    def snapshot_values(
-        self,
-        owner: "Owner",
-        shape: str | None,
-        task_id: str,
-        agent: str,
-        entries: str,
-        task: int,
-        newest: int,
-    ) -> tuple[object, ...]:
-        """Return the values for `put_snapshot`; ``entries`` is a JSON list."""
+    def json(self, text: str) -> str:
+        """Return JSON as a documented column takes it."""
 
     @abstractmethod
     def memory_id(self, namespace: tuple[str, ...], key: str) -> tuple[str, ...]:

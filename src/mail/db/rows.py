@@ -118,11 +118,6 @@ def as_memory(row: Iterable[Any]) -> MemoryRow:
     return MemoryRow(tuple(json.loads(namespace)), *rest)
 
 
-def as_namespaces(rows: Iterable[Any]) -> list[tuple[str, ...]]:
-    """Make namespaces, in order, of rows with one column, a `namespace_text`."""
-    return sorted(tuple(json.loads(text)) for (text,) in rows)
-
-
 def list_text(texts: Sequence[str]) -> str:
     """Return texts as a JSON list."""
     return f"[{', '.join(map(_quoted, texts))}]"  # as `json.dumps`, but four times as fast

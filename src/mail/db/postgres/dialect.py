@@ -124,17 +124,8 @@ class PostgresDialect(Dialect):
         kind, timestamp, description, extra = event
         return *key, kind, extra, str(seq), *moment(timestamp), task, seq, description, size
 
-    def snapshot_values(
-        self,
-        owner: Owner,
-        shape: str | None,
-        task_id: str,
-        agent: str,
-        entries: str,
-        task: int,
-        newest: int,
-    ) -> tuple[object, ...]:
-        return *owner, shape, task_id, agent, jsonb_text(entries), task, newest
+    def json(self, text: str) -> str:
+        return jsonb_text(text)
 
     def memory_id(self, namespace: tuple[str, ...], key: str) -> tuple[str, ...]:
         # However long they are, the index takes their hash.

@@ -120,17 +120,8 @@ class SQLiteDialect(Dialect):
         kind, timestamp, description, extra = event
         return *key, kind, extra, str(seq), timestamp, task, seq, description, size
 
-    def snapshot_values(
-        self,
-        owner: Owner,
-        shape: str | None,
-        task_id: str,
-        agent: str,
-        entries: str,
-        task: int,
-        newest: int,
-    ) -> tuple[object, ...]:
-        return *owner, shape, task_id, agent, entries, task, newest
+    def json(self, text: str) -> str:
+        return text
 
     def memory_id(self, namespace: tuple[str, ...], key: str) -> tuple[str, ...]:
         return namespace_text(namespace), key
