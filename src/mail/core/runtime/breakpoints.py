@@ -1,8 +1,6 @@
 """Calls whose results the caller gives: of breakpoint tools, and of tools that the caller offers.
 
-They are taken out of a reply, kept with the task, and answered by a resume. A run's offer of tools
-is stored among the owner's memories, in the commit that opens the run, so that a run that goes on
-in another process has the tools that it began with.
+They are taken out of a reply, kept with the task, and answered by a resume.
 """
 
 import json
@@ -16,13 +14,10 @@ from mail.core.runtime.approvals import is_held
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.turn import Control, ControlKind
 from mail.core.runtime.turn_result import TurnResult, storable
-from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall, problem_of_arguments, to_be_answered
-from mail.core.tools.catalogue import BUILTIN_TOOLS, CATALOGUE, TEXT_TOOL
 from mail.core.tools.convert import normalize_breakpoint_tool_call
-from mail.core.tools.offer import NO_OFFER, Offer
-from mail.db.records import CallRow, MemoryRow
-from mail.errors import AlreadyAnswered, BreakpointError, ProtocolError
+from mail.db.records import CallRow
+from mail.errors import AlreadyAnswered, BreakpointError
 
 UNANSWERED: Final = "not run: the task ended before this call was answered"
 
@@ -32,7 +27,6 @@ _SHAPE: Final = (
     "of objects with 'call_id' and 'content'"
 )
 _SHOWN_OF_AN_ID: Final = 80
-_OFFERS: Final = ("mail:offers",)
 
 
 def split_breakpoints(
@@ -207,47 +201,3 @@ def _named(
 
 def _listing(names: Sequence[str]) -> str:
     return "open calls: " + (", ".join(f"'{name}'" for name in names) or "none")
-
-
-# --- tools that the caller offers -----------------------------------------------------------------
-
-
-def check_offer(offer: Offer, context: RuntimeContext) -> None:
-    """Refuse tools whose calls could not be told from the swarm's own.
-
-    Raises:
-        ProtocolError: a tool without a name, two of one name, a name that the swarm uses, or a
-            forced tool that is not there.
-    """
-    taken = {*CATALOGUE, *BUILTIN_TOOLS, TEXT_TOOL, *context.actions}
-    for agent in context.agents.values():
-        taken.update(agent.actions or ())
-    names = offer.names
-    if len(names) != len(offer.tools):
-        raise ProtocolError("each offered tool needs a unique name")
-    clash = sorted(names & taken)
-    if clash:
-        raise ProtocolError(f"the swarm already has a tool named '{clash[0]}'; choose another name")
-    if offer.force is not None and offer.force not in names | {"required"}:
-        raise ProtocolError(f"the forced tool '{offer.force}' is not one of the offered tools")
-    if offer.force is not None and not names:
-        raise ProtocolError("a tool call is required, but no tool is offered")
-
-
-def offer_row(task: ActiveTask, now: str) -> MemoryRow:
-    """Return what stores the task's offer."""
-    return MemoryRow(_OFFERS, task.task_id, task.offer.to_json(), now, now)
-
-
-def take_back(task: ActiveTask, now: str) -> tuple[MemoryRow, ...]:
-    """Take the offer of a run back that is over; return what stores that."""
-    if task.row.state in (TaskState.RUNNING, TaskState.PAUSED):
-        return ()
-    before, task.offer = task.offer, NO_OFFER
-    return () if before == NO_OFFER else (offer_row(task, now),)
-
-
-async def load_offer(context: RuntimeContext, task_id: str) -> Offer:
-    """Read the offer of a task."""
-    row = await context.store.get_memory(context.owner, _OFFERS, task_id)
-    return NO_OFFER if row is None else Offer.from_json(row.value)

@@ -27,18 +27,14 @@ from mail.core.runtime.approvals import (
     feedback_of,
     told_answer,
 )
-from mail.core.runtime.breakpoints import (
-    check_offer,
-    load_offer,
-    match_answers,
-    offer_row,
-)
+from mail.core.runtime.breakpoints import match_answers
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.correspondence import load_correspondence
 from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.histories import edit_entry
 from mail.core.runtime.mailbox import Hold, LaneKey
 from mail.core.runtime.mailbox_loader import MailboxLoader
+from mail.core.runtime.offers import check_offer, load_offer, offer_row
 from mail.core.runtime.peering import load_peering, swarm_of
 from mail.core.runtime.policy import local_recipients
 from mail.core.runtime.settings import UNSET, Unset
