@@ -13,11 +13,10 @@ from mail.core.compose import Subject
 from mail.core.envelope import Envelope
 from mail.core.interswarm import PeerControl
 from mail.core.runtime.active_tasks import ActiveTask, Turn
-from mail.core.runtime.approvals import closed_approvals
-from mail.core.runtime.breakpoints import UNANSWERED
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.correspondence import DeskParts, message_id_for, plain
 from mail.core.runtime.delivery import Mail, MailDelivery
+from mail.core.runtime.held_calls import UNANSWERED, closed_approvals
 from mail.core.runtime.offers import take_back
 from mail.core.runtime.peering import Ask, swarm_of
 from mail.core.runtime.team_waits import end_of_waits

@@ -26,9 +26,9 @@ from mail.core.interswarm import (
 )
 from mail.core.pieces import json_line
 from mail.core.runtime.active_tasks import ActiveTask
-from mail.core.runtime.breakpoints import UNANSWERED, free_call_id
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import Mail, MailDelivery
+from mail.core.runtime.held_calls import UNANSWERED, free_call_id
 from mail.core.runtime.mailbox import Hold
 from mail.core.runtime.mailbox_loader import MailboxLoader
 from mail.core.runtime.peering import Ask, with_runner

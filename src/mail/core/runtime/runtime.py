@@ -15,11 +15,11 @@ from mail.core.events import TaskEvent
 from mail.core.interswarm import DeliveryOutcome, Gateway, PeerMail
 from mail.core.runtime.action_runner import ActionRunner
 from mail.core.runtime.active_tasks import ActiveTasks
-from mail.core.runtime.approvals import late_answer
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.correspondence import ReceiptNews
 from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.endings import Endings
+from mail.core.runtime.held_calls import late_answer
 from mail.core.runtime.histories import Histories
 from mail.core.runtime.interswarm import Federation
 from mail.core.runtime.letter_door import DeskMail, LetterDoor

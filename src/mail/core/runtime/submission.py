@@ -5,64 +5,50 @@ Nothing is started before everything is checked, and nothing is acknowledged bef
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
-from pydantic_core import from_json, to_json
-
-from mail.core.addresses import create_agent_address, format_contributor
+from mail.core.addresses import format_contributor
 from mail.core.approvals import Answer, Answerer
-from mail.core.compose import Subject
 from mail.core.envelope import Envelope
-from mail.core.interswarm import PeerControl
 from mail.core.runtime.active_tasks import ActiveTask
-from mail.core.runtime.approvals import (
-    CANCELLED,
-    IGNORED,
-    check_answer,
-    checked_answer,
-    ended_text,
-    feedback_of,
-    told_answer,
-)
-from mail.core.runtime.breakpoints import match_answers
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.correspondence import load_correspondence
 from mail.core.runtime.delivery import Mail, MailDelivery
-from mail.core.runtime.histories import edit_entry
-from mail.core.runtime.mailbox import Hold, LaneKey
+from mail.core.runtime.held_calls import (
+    Resumption,
+    checked_answer,
+    prepare_decision,
+    prepare_resumption,
+)
+from mail.core.runtime.mailbox import Hold
 from mail.core.runtime.mailbox_loader import MailboxLoader
 from mail.core.runtime.offers import check_offer, load_offer, offer_row
 from mail.core.runtime.peering import load_peering, swarm_of
 from mail.core.runtime.policy import local_recipients
 from mail.core.runtime.settings import UNSET, Unset
 from mail.core.runtime.team_waits import end_of_waits
-from mail.core.runtime.turn import Control, ControlKind
+from mail.core.runtime.turn import Control
 from mail.core.runtime.turn_commit import TurnCommitter
-from mail.core.runtime.turn_result import EventDraft
 from mail.core.runtime.waiters import Waiter
 from mail.core.schema import parse_message
 from mail.core.suggest import did_you_mean
 from mail.core.tasks import TaskState
-from mail.core.tools.call import AgentToolCall
 from mail.core.tools.offer import NO_OFFER, Offer
 from mail.core.wire import MAILMessage
 from mail.db.approvals import ApprovalRow
 from mail.db.desk import PARTICIPANT_ROLE
 from mail.db.post import Post, Receipt
 from mail.db.records import (
-    CallRow,
     EventRow,
-    HistoryRow,
     IdempotencyRow,
     InboxRow,
     MemoryRow,
     TaskRow,
 )
 from mail.errors import (
-    ApprovalClosed,
     KeyTaken,
     ProtocolError,
     ShuttingDown,
@@ -488,7 +474,7 @@ class Submissions:
 
         Raises:
             UnknownTask, UnknownApproval, ApprovalClosed, ApprovalError, Forbidden: see
-                `mail.core.runtime.approvals.check_answer`; nothing was changed.
+                `mail.core.runtime.held_calls.check_answer`; nothing was changed.
             ShuttingDown: the runtime takes no more work.
             StoreError: it could not be stored.
         """
@@ -536,7 +522,7 @@ class Submissions:
         self,
         task: ActiveTask,
         request: RunRequest,
-        resumption: "Resumption",
+        resumption: Resumption,
         inbox: InboxRow | None = None,
         events: tuple[EventRow, ...] = (),
     ) -> Waiter | None:
@@ -664,319 +650,3 @@ def _memories(
     if task.offer == before:
         return request.memories
     return (offer_row(task, mail.moment), *request.memories)
-
-
-@dataclass(slots=True, eq=False)
-class Resumption:
-    """What a resume changes.
-
-    ``calls`` are the answered rows, ``before`` the same rows as they were. ``ready`` are the agents
-    that have all of their results now; ``mail`` wakes them. ``approvals`` are those that the
-    answers close, and ``asked`` the same as they were; ``by`` is who answered one of them,
-    ``decided`` tells that a call is run or the run is ended, and ``edited`` names the agent whose
-    call was edited.
-    """
-
-    task: ActiveTask
-    before: list[CallRow]
-    mail: Mail
-    calls: list[CallRow] = field(default_factory=list)
-    histories: list[HistoryRow] = field(default_factory=list)
-    events: list[EventRow] = field(default_factory=list)
-    ready: dict[str, CallRow] = field(default_factory=dict)
-    approvals: list[ApprovalRow] = field(default_factory=list)
-    asked: list[ApprovalRow] = field(default_factory=list)
-    by: Answerer | None = None
-    decided: bool = False
-    edited: str = ""
-
-    @property
-    def steps(self) -> frozenset[str]:
-        """The ids of the manual steps that the answered calls belong to."""
-        controls = [Control.from_json(row.control) for row in self.calls]
-        return frozenset(found.step.ref for found in controls if found and found.step)
-
-    def apply(self) -> None:
-        """Note the results in the live task."""
-        self._note(self.calls, self.approvals)
-
-    def undo(self) -> None:
-        """Take `apply` back: the results could not be stored."""
-        self._note(self.before, self.asked)
-
-    def _note(self, rows: list[CallRow], approvals: list[ApprovalRow]) -> None:
-        self.task.calls.update(((row.agent, row.call_id), row) for row in rows)
-        self.task.approvals.update(((row.agent, row.call_id), row) for row in approvals)
-
-    def close(self, row: ApprovalRow, answer: Answer, by: Answerer, *, late: bool = False) -> None:
-        """Note an answer."""
-        closed, event = told_answer(row, answer, by, self.task.now(), late=late)
-        self.asked.append(row)
-        self.approvals.append(closed)
-        if row.kind == "approval":
-            self.events.append(event.row(self.mail.moment))
-
-    def fill(self, post: Post) -> None:
-        """Put everything into a commit of the task."""
-        post.deliveries = self.mail.deliveries
-        post.events = (*self.events, *self.mail.events)
-        post.histories, post.calls = tuple(self.histories), tuple(self.calls)
-        post.approvals = tuple(self.approvals)
-        for row in self.approvals:
-            post.feedback += feedback_of(row, self.task.task_id)
-        post.outbox = tuple(self.mail.outbox)
-
-    def stored(self, context: RuntimeContext) -> None:
-        """Let the agents see their results, and those go on that have all of them."""
-        for agent in {row.agent for row in self.calls} | {self.edited}:
-            context.histories.forget(self.task.task_id, agent)
-        self.task.fresh = False  # the store knows more of them now
-        for agent in self.ready:
-            context.mailbox.unblock(LaneKey(self.task.task_id, agent))
-
-
-def prepare_resumption(
-    task: ActiveTask,
-    payload: object,
-    context: RuntimeContext,
-    mail_delivery: MailDelivery,
-    by: Answerer | None = None,
-) -> Resumption:
-    """Check the results that a caller gives; nothing is changed yet.
-
-    Raises:
-        BreakpointError, AlreadyAnswered: see `mail.core.runtime.breakpoints.match_answers`.
-        UnknownAgent: a paused agent is not in the swarm any more.
-    """
-    answers = match_answers(task, payload)
-    resumption = Resumption(task, [row for row, _ in answers], Mail(task))
-    _respond(resumption, answers, context, by)
-    away: dict[str, list[dict[str, str]]] = {}
-    for row, content in answers:
-        here = row.agent in context.agents
-        if not here and not swarm_of(create_agent_address(row.agent)):
-            raise UnknownAgent(f"agent '{row.agent}', whose call '{row.call_id}' is, has gone")
-        made = _record(resumption, row, content, here=here)
-        if not here:
-            result = {"call_id": made.tool_call_id, "content": content}
-            away.setdefault(row.agent, []).append(result)
-    for agent, results in away.items():
-        _send_results(resumption, agent, results, context, mail_delivery)
-    _wake(resumption, context, mail_delivery, away)
-    return resumption
-
-
-def _respond(
-    resumption: Resumption,
-    answers: Sequence[tuple[CallRow, str]],
-    context: RuntimeContext,
-    by: Answerer | None,
-) -> None:
-    """Take results for answers to what people are asked."""
-    owner, task = context.owner, resumption.task
-    for row, content in answers:
-        asked = task.approvals.get((row.agent, row.call_id))
-        if asked is None:
-            continue
-        # Of a peer's task only the calls of breakpoint tools are that peer's to answer.
-        own = asked.kind == "breakpoint" or not context.host
-        who = by or Answerer(owner.role, owner.id, participant=bool(context.guest), owner=own)
-        answer = check_answer(task, asked, Answer("response", text=content), who, context)
-        resumption.close(asked, answer, who)
-
-
-def _wake(
-    resumption: Resumption,
-    context: RuntimeContext,
-    mail_delivery: MailDelivery,
-    away: Collection[str] = (),
-) -> None:
-    """Let agents go on that have all of their results, but for those of other swarms."""
-    resumption.ready = _ready(resumption)
-    task = resumption.task
-    for agent in sorted(resumption.ready.keys() - set(away)):
-        control = Control.from_json(resumption.ready[agent].control)
-        notice = context.composer.notice(task.task_id, agent, Subject.ACTION_COMPLETE_BROADCAST, "")
-        mail_delivery.send(
-            resumption.mail, notice, control or Control(ControlKind.RESUME), silent=True
-        )
-
-
-def prepare_decision(
-    task: ActiveTask,
-    asked: ApprovalRow,
-    answer: Answer,
-    by: Answerer,
-    context: RuntimeContext,
-    mail_delivery: MailDelivery,
-) -> Resumption:
-    """Return what a checked answer to what people are asked leads to; nothing is changed yet.
-
-    Raises:
-        ApprovalClosed: the call has a result.
-        UnknownAgent: the agent is not in the swarm any more, so its call can only be ignored.
-    """
-    call = task.calls[(asked.agent, asked.call_id)]
-    if call.answer is not None:
-        raise ApprovalClosed(asked.status)
-    if call.agent not in context.agents:
-        if not swarm_of(create_agent_address(call.agent)):
-            return _end_for_the_gone(task, asked, call, answer, by, context, mail_delivery)
-        result = {"call_id": call.call_id, "content": answer.text}
-        resumption = prepare_resumption(task, result, context, mail_delivery, by)
-        resumption.by = by
-        return resumption
-    resumption = Resumption(task, [], Mail(task), by=by)
-    late = by.role == "system"
-    resumption.close(asked, answer, by, late=late)
-    if answer.type in ("accept", "edit"):
-        _accept(resumption, call, asked, answer, context, mail_delivery)
-    elif answer.type == "ignore":
-        told = ended_text(asked, "" if late else str(by))
-        _ignore(resumption, call, told, context, mail_delivery)
-    else:
-        resumption.before.append(call)
-        _record(resumption, call, answer.text, here=True)
-        _wake(resumption, context, mail_delivery)
-    return resumption
-
-
-def _end_for_the_gone(
-    task: ActiveTask,
-    asked: ApprovalRow,
-    call: CallRow,
-    answer: Answer,
-    by: Answerer,
-    context: RuntimeContext,
-    mail_delivery: MailDelivery,
-) -> Resumption:
-    """End the run of a call whose agent is not in the swarm any more, as nobody can go on with it.
-
-    Raises:
-        UnknownAgent: the answer is one that the agent would have to act on.
-    """
-    late = by.role == "system"
-    if answer.type != "ignore" and not late:
-        raise UnknownAgent(
-            f"agent '{call.agent}', whose call '{call.call_id}' is, has gone; to end the task, "
-            "ignore the call if that is allowed, or cancel the task"
-        )
-    resumption = Resumption(task, [], Mail(task), by=by)
-    resumption.close(asked, Answer("ignore"), by, late=late)
-    told = f"The workflow has ended: agent '{call.agent}', whose call waited, has left the swarm."
-    _ignore(resumption, call, told, context, mail_delivery)
-    return resumption
-
-
-def _accept(
-    resumption: Resumption,
-    call: CallRow,
-    asked: ApprovalRow,
-    answer: Answer,
-    context: RuntimeContext,
-    mail_delivery: MailDelivery,
-) -> None:
-    """Have a call run; an edit becomes part of the agent's history at once."""
-    arguments = from_json(asked.request)["args"]
-    if answer.type == "edit":
-        arguments = dict(answer.args or {})
-        made = AgentToolCall.model_validate_json(call.call)
-        entry = to_json([edit_entry(made.tool_call_id, arguments)]).decode()
-        resumption.histories.append(HistoryRow(call.agent, entry))
-        resumption.edited = call.agent
-    before = Control.from_json(call.control)
-    control = Control(
-        ControlKind.RUN,
-        origin=before.origin if before else None,
-        call=(call.call_id, arguments),
-    )
-    _send_decision(resumption, call.agent, control, context, mail_delivery)
-
-
-def _ignore(
-    resumption: Resumption,
-    call: CallRow,
-    told: str,
-    context: RuntimeContext,
-    mail_delivery: MailDelivery,
-) -> None:
-    """End the run: no call is run that nobody has accepted."""
-    task = resumption.task
-    others = [each for each in task.asked_calls() if each != call and each.agent in context.agents]
-    resumption.before.extend((call, *others))
-    here = call.agent in context.agents
-    _record(resumption, call, IGNORED, here=here)
-    for each in others:
-        _record(resumption, each, CANCELLED, here=True)
-        asked = task.approvals.get((each.agent, each.call_id))
-        if asked is not None:
-            resumption.asked.append(asked)
-            resumption.approvals.append(asked._replace(status="cancelled", answered_at=task.now()))
-    agent = call.agent if here else context.finisher
-    _send_decision(resumption, agent, Control(ControlKind.END, reason=told), context, mail_delivery)
-
-
-def _send_decision(
-    resumption: Resumption,
-    agent: str,
-    control: Control,
-    context: RuntimeContext,
-    mail_delivery: MailDelivery,
-) -> None:
-    task = resumption.task
-    subject = Subject.ACTION_COMPLETE_BROADCAST
-    notice = context.composer.notice(task.task_id, agent, subject, "")
-    mail_delivery.send(resumption.mail, notice, control, silent=True)
-    resumption.decided = True
-
-
-def _ready(resumption: Resumption) -> dict[str, CallRow]:
-    """Return the agents whose last open calls are answered, each with one of its calls."""
-    done = {(row.agent, row.call_id) for row in resumption.calls}
-    return {
-        row.agent: row
-        for row in resumption.calls
-        if all((c.agent, c.call_id) in done for c in resumption.task.open_calls(row.agent))
-    }
-
-
-def _send_results(
-    resumption: Resumption,
-    agent: str,
-    results: list[dict[str, str]],
-    context: RuntimeContext,
-    mail_delivery: MailDelivery,
-) -> None:
-    """Pass the results of calls on to the swarm whose agent made them."""
-    message = context.composer.message(
-        "response",
-        resumption.task.task_id,
-        create_agent_address(context.finisher),
-        [create_agent_address(agent)],
-        Subject.BREAKPOINT_TOOL_CALL,
-        to_json(results).decode(),
-        timestamp=resumption.mail.moment,
-    )
-    control = PeerControl("results", calls=tuple(results))
-    mail_delivery.send_away(resumption.mail, message, control)
-
-
-def _record(resumption: Resumption, row: CallRow, content: str, *, here: bool) -> AgentToolCall:
-    """Note the result of a call, also in its agent's history if that is here; return the call."""
-    resumption.calls.append(row._replace(answer=content))
-    made = AgentToolCall.model_validate_json(row.call)
-    if here:
-        entry = to_json([made.create_response_msg(content)]).decode()
-        resumption.histories.append(HistoryRow(row.agent, entry))
-    event = EventDraft(
-        "breakpoint_action_complete",
-        f"breakpoint action complete (caller = {row.agent}):\n{content}",
-        {
-            "caller": row.agent,
-            "tool_name": made.tool_name,
-            "tool_call_id": row.call_id,
-            "result": content,
-        },
-    )
-    resumption.events.append(event.row(resumption.mail.moment))
-    return made

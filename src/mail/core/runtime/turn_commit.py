@@ -15,12 +15,17 @@ from mail.core.addresses import MAILAddress, create_agent_address
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
 from mail.core.runtime.active_tasks import ActiveTask, Turn
-from mail.core.runtime.approvals import accepted_call, approval_rows, open_events
-from mail.core.runtime.breakpoints import UNANSWERED, call_rows
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.correspondence import letters_in
 from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.endings import Ending, Endings
+from mail.core.runtime.held_calls import (
+    UNANSWERED,
+    accepted_call,
+    approval_rows,
+    call_rows,
+    open_events,
+)
 from mail.core.runtime.mailbox import Hold, LaneKey, QueuedMessage
 from mail.core.runtime.manual_replies import ManualReplies
 from mail.core.runtime.peering import Peering, swarm_of, with_reports

@@ -22,11 +22,10 @@ from mail.core.compose import Subject
 from mail.core.envelope import Envelope
 from mail.core.pieces import to_json_pieces
 from mail.core.runtime.active_tasks import ActiveTask, Turn
-from mail.core.runtime.approvals import accepted_call, describe_held
-from mail.core.runtime.breakpoints import split_breakpoints
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.handlers import HANDLERS, ToolContext
+from mail.core.runtime.held_calls import accepted_call, describe_held, split_breakpoints
 from mail.core.runtime.histories import Entry
 from mail.core.runtime.settings import Quota, RuntimeSettings
 from mail.core.runtime.tool_dispatch import ToolDispatcher

@@ -1,0 +1,1014 @@
+"""Calls that somebody outside the swarm answers, and what the answers lead to.
+
+Those of breakpoint tools, and of tools that the caller offers, wait for a result; those that need
+an approval a person may also accept, edit or ignore. They are taken out of a reply, kept with the
+task as open calls, with a record of what people are asked, and answered by a resume or a decision.
+An accepted call stays open until it has been run, by a turn of its agent's that does nothing else:
+a delivery whose control is RUN. So the journal keeps a crash from running it twice, and it runs at
+once, whatever other calls wait. Ignoring a call ends the run by such a delivery, too, behind the
+accepted calls.
+"""
+
+import asyncio
+import hashlib
+import inspect
+import json
+import logging
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from pydantic_core import from_json, to_json
+
+from mail.clock import format_uuid
+from mail.core.addresses import create_agent_address
+from mail.core.approvals import (
+    ALLOWS,
+    BREAKPOINT_CONFIG,
+    STATUSES,
+    Answer,
+    Answerer,
+    Approval,
+)
+from mail.core.compose import Subject
+from mail.core.interswarm import PeerControl
+from mail.core.runtime.action_runner import check_action_arguments, is_long
+from mail.core.runtime.active_tasks import ActiveTask, Turn
+from mail.core.runtime.context import RuntimeContext
+from mail.core.runtime.delivery import Mail, MailDelivery
+from mail.core.runtime.histories import edit_entry
+from mail.core.runtime.mailbox import LaneKey
+from mail.core.runtime.peering import swarm_of
+from mail.core.runtime.turn import Control, ControlKind
+from mail.core.runtime.turn_result import EventDraft, TurnResult, storable
+from mail.core.tools.call import AgentToolCall, problem_of_arguments, to_be_answered
+from mail.core.tools.catalogue import CATALOGUE, check_usable, parse_arguments
+from mail.core.tools.convert import normalize_breakpoint_tool_call
+from mail.db.approvals import ApprovalRow
+from mail.db.post import Post
+from mail.db.preferences import FeedbackRow, new_feedback
+from mail.db.records import CallRow, EventRow, HistoryRow
+from mail.errors import (
+    AlreadyAnswered,
+    ApprovalClosed,
+    ApprovalError,
+    BreakpointError,
+    Forbidden,
+    StoreError,
+    ToolError,
+    UnknownAgent,
+)
+
+logger = logging.getLogger(__name__)
+
+UNANSWERED: Final = "not run: the task ended before this call was answered"
+
+_SHAPE: Final = (
+    "breakpoint_tool_call_result must be a string, an object with 'content' "
+    "(and 'call_id'), or a list "
+    "of objects with 'call_id' and 'content'"
+)
+_SHOWN_OF_AN_ID: Final = 80
+IGNORED: Final = (
+    "not run: the person who was asked ignored this call. Ignore this request and end the workflow."
+)
+CANCELLED: Final = "not run: the person who was asked ended the workflow by ignoring another call"
+DENIED: Final = "not run: nobody answered within {seconds:g} s, so the call is denied"
+_ENDED: Final = "The workflow has ended: {by} ignored the call of '{action}'."
+_MOST_DESCRIBED: Final = 32 * 1024
+_MOST_QUOTED: Final = 4 * 1024
+_DESCRIBE_SECONDS: Final = 10.0
+_TICKS: Final = re.compile("`+")
+
+
+# --- which calls are held -------------------------------------------------------------------------
+
+
+def split_breakpoints(
+    name: str,
+    calls: Sequence[AgentToolCall],
+    context: RuntimeContext,
+    offered: Collection[str] = (),
+) -> tuple[list[AgentToolCall], list[AgentToolCall]]:
+    """Return (calls of an agent that pause the task, the other calls).
+
+    Calls of tools that the caller ``offered`` pause it like the swarm's own breakpoint tools, and
+    like those that need an approval. A call whose arguments are unusable, or that the agent may not
+    make, asks nobody anything: the agent is told, as with any other tool.
+    """
+    agent = context.agents[name]
+    paused: list[AgentToolCall] = []
+    others: list[AgentToolCall] = []
+    for call in calls:
+        allowed = call.tool_name in offered or (
+            call.tool_name not in context.exclude_tools
+            and agent.can_access_action_or_tool(call.tool_name)
+            and (call.tool_name in context.breakpoint_tools or is_held(name, call, context))
+        )
+        pauses = allowed and problem_of_arguments(call.tool_name, call.tool_args) is None
+        (paused if pauses else others).append(call)
+    return paused, others
+
+
+def is_held(agent: str, call: AgentToolCall, context: RuntimeContext) -> bool:
+    """Tell whether a call needs an approval, and can have one: its arguments fit its schema.
+
+    Of other arguments the agent is told at once, as with any tool.
+    """
+    if context.approval_for(agent, call.tool_name) is None:
+        return False
+    try:
+        _check_arguments(agent, call.tool_name, dict(call.tool_args), context)
+    except ToolError:
+        return False
+    return True
+
+
+def _check_arguments(
+    agent: str, tool: str, arguments: dict[str, Any], context: RuntimeContext
+) -> None:
+    """Check arguments against a tool's schema.
+
+    Raises:
+        ToolError: they do not fit.
+    """
+    spec = CATALOGUE.get(tool)
+    if spec is not None:
+        check_usable(tool, arguments)
+        parse_arguments(tool, arguments, spec.model)
+        return
+    check_action_arguments(tool, arguments, _schema(agent, tool, context))
+
+
+def _schema(agent: str, tool: str, context: RuntimeContext) -> dict[str, Any]:
+    spec = CATALOGUE.get(tool)
+    if spec is not None:
+        return spec.model.model_json_schema()
+    action = context.actions.get(tool) or (context.agents[agent].actions or {}).get(tool)
+    return action.parameters if action is not None else {}
+
+
+# --- opening --------------------------------------------------------------------------------------
+
+
+async def describe_held(
+    turn: Turn, calls: Sequence[AgentToolCall], context: RuntimeContext
+) -> dict[str, str]:
+    """Return what people read about the held ones of some calls, by the calls' ids."""
+    said: dict[str, str] = {}
+    text = None
+    for call in calls:
+        approval = context.approval_for(turn.agent, call.tool_name)
+        if approval is None:
+            continue
+        if text is None:
+            text = await _task_text(turn.task, context)
+        said[call.tool_call_id] = await _description(approval, text, call)
+    return said
+
+
+async def _task_text(task: ActiveTask, context: RuntimeContext) -> str:
+    """Return the body of a task's first message."""
+    for event in await context.store.events(context.owner, task.task_id, limit=4):
+        if event.kind == "new_message":
+            return str(event.extra["full_message"]["message"].get("body") or "")
+    return ""
+
+
+async def _description(approval: Approval, task_text: str, call: AgentToolCall) -> str:
+    said: Any = None
+    if approval.describe is not None:
+        try:
+            async with asyncio.timeout(_DESCRIBE_SECONDS):
+                said = await asyncio.to_thread(
+                    approval.describe, task_text, call.tool_name, dict(call.tool_args)
+                )
+                said = await said if inspect.isawaitable(said) else said
+        except StoreError:
+            raise
+        except Exception:  # code of others may fail in any way; a person is asked all the same
+            logger.exception("the description of a call of '%s' failed", call.tool_name)
+    text = said if said is not None else default_description(task_text, call)
+    return _cut(storable(str(text)).replace("\0", ""))
+
+
+def default_description(task_text: str, call: AgentToolCall) -> str:
+    """Return the task's first message as a quotation, and the call."""
+    quoted = "\n".join(f"> {line}" for line in task_text[:_MOST_QUOTED].splitlines())
+    arguments = json.dumps(call.tool_args, ensure_ascii=False, indent=2)
+    longest = max(map(len, _TICKS.findall(arguments)), default=0)
+    fence = "`" * max(3, longest + 1)
+    shown = f"**{call.tool_name}**\n\n{fence}json\n{arguments}\n{fence}"
+    return f"{quoted}\n\n{shown}" if quoted else shown
+
+
+def _cut(text: str) -> str:
+    data = text.encode()
+    if len(data) <= _MOST_DESCRIBED:
+        return text
+    return data[:_MOST_DESCRIBED].decode(errors="ignore") + "\n[cut here]"
+
+
+def approval_rows(
+    turn: Turn, turn_result: TurnResult, calls: Sequence[CallRow], context: RuntimeContext
+) -> list[ApprovalRow]:
+    """Return what people are asked about a turn's open calls."""
+    now = turn.task.now()
+    rows = []
+    for made, call in zip(turn_result.paused, calls, strict=True):
+        approval = context.approval_for(turn.agent, made.tool_name)
+        if made.tool_name in context.breakpoint_tools or made.tool_name in turn.task.offer.names:
+            approval = None
+        until = ""
+        config: dict[str, Any] = dict(BREAKPOINT_CONFIG)
+        approvers: Sequence[str] = ("owner", "admin")
+        if approval is not None:
+            config = approval.config | {"on_timeout": approval.on_timeout, "ttl": approval.ttl}
+            if approval.feedback:
+                config["feedback"] = dict(approval.feedback)
+            approvers = approval.approvers
+            if approval.ttl is not None:
+                ttl = timedelta(seconds=approval.ttl)
+                until = (datetime.fromisoformat(now) + ttl).isoformat(timespec="microseconds")
+        rows.append(
+            ApprovalRow(
+                approval_id=_approval_id(turn, call),
+                agent=call.agent,
+                call_id=call.call_id,
+                kind="breakpoint" if approval is None else "approval",
+                status="open",
+                created_at=now,
+                request=_request(made, turn_result.arguments_of(made)),
+                config=to_json(config).decode(),
+                approvers="".join(f"\n{name}" for name in approvers) + "\n",
+                description=turn_result.described.get(made.tool_call_id, ""),
+                expires_at=until,
+            )
+        )
+    return rows
+
+
+def _request(call: AgentToolCall, arguments: str) -> str:
+    """Return what people are asked about, as JSON, of a call and its arguments in JSON."""
+    if any(name[0] in arguments and name in arguments for name in ("NaN", "Infinity")):
+        # An agent function of one's own may return them, and no answer can have them in JSON.
+        arguments = to_json(call.tool_args, inf_nan_mode="null").decode()
+    return f'{{"action":{to_json(call.tool_name).decode()},"args":{arguments}}}'
+
+
+def _approval_id(turn: Turn, call: CallRow) -> str:
+    text = f"{turn.step}/{call.call_id}"
+    return format_uuid(hashlib.sha256(text.encode()).digest()[:16], version=8)
+
+
+def open_events(rows: Sequence[ApprovalRow]) -> list[EventDraft]:
+    """Return the events of held calls; those of breakpoint tools have their own."""
+    return [
+        EventDraft(
+            "approval_requested",
+            f"agent {row.agent} needs an approval to call {from_json(row.request)['action']}",
+            {
+                "caller": row.agent,
+                "approval_id": row.approval_id,
+                "call_id": row.call_id,
+                "action_request": from_json(row.request),
+                "expires_at": row.expires_at or None,
+            },
+        )
+        for row in rows
+        if row.kind == "approval"
+    ]
+
+
+def call_rows(turn: Turn, turn_result: TurnResult) -> list[CallRow]:
+    """Return a turn's breakpoint calls as the store keeps them.
+
+    Callers see the provider's call ids, but an id names one call of the task: a further call with
+    the same id, of another agent or of a later turn, gets one of its own.
+    """
+    taken = {call.call_id for call in turn.task.calls.values()}
+    control = Control(ControlKind.RESUME, origin=turn.origin, step=turn.manual).to_json()
+    rows = []
+    for call in turn_result.paused:
+        name = free_call_id(call.tool_call_id or "call", taken)
+        taken.add(name)
+        written = {"arguments": turn_result.arguments_of(call)}
+        shown = normalize_breakpoint_tool_call(call, written) | {"id": name, "call_id": name}
+        text = to_json(shown).decode()
+        rows.append(CallRow(turn.agent, name, to_be_answered(call), text, control=control))
+    return rows
+
+
+def free_call_id(call_id: str, taken: Collection[str]) -> str:
+    """Return an id for a call that no other call of its task has, if possible the given one."""
+    name, number = call_id, 1
+    while name in taken:
+        number += 1
+        name = f"{call_id}_{number}"
+    return name
+
+
+# --- results in the older form --------------------------------------------------------------------
+
+
+def match_answers(task: ActiveTask, payload: object) -> list[tuple[CallRow, str]]:
+    """Read a resume payload and find the open call of each result.
+
+    The payload is text, an object with ``content`` and maybe ``call_id``, a list of objects with
+    both, or JSON text of one of these. Without a ``call_id`` exactly one call must be open.
+
+    Raises:
+        BreakpointError: the payload has no such shape, names no open call of the task, or names
+            one twice.
+        AlreadyAnswered: a named call has its result, or none of the task's calls is open.
+    """
+    open_calls = task.asked_calls()
+    if payload is None:
+        names = [call.call_id for call in open_calls]
+        text = "breakpoint_tool_call_result is required to resume from a breakpoint"
+        raise BreakpointError(f"{text}; {_listing(names)}", names)
+    matched: list[tuple[CallRow, str]] = []
+    for call_id, content in _parse(payload):
+        left = [call for call in open_calls if call not in [row for row, _ in matched]]
+        if call_id is None:
+            call = _only(task, left)
+        else:
+            call = _named(task, left, call_id, [row.call_id for row, _ in matched])
+        matched.append((call, content))
+    return matched
+
+
+def _parse(payload: object) -> list[tuple[str | None, str]]:
+    if isinstance(payload, str):
+        structured = _structured(payload)
+        if structured is None:
+            return [(None, storable(payload))]
+        payload = structured
+    items = payload if isinstance(payload, list) else [payload]
+    if not items:
+        raise BreakpointError(_SHAPE)
+    return [_answer(item, alone=not isinstance(payload, list)) for item in items]
+
+
+def _structured(text: str) -> Any:
+    """Return JSON that looks like results; any other text is a result itself."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    items = value if isinstance(value, list) else [value]
+    if not all(isinstance(item, dict) for item in items):
+        return None
+    return value if any("content" in item or "call_id" in item for item in items) else None
+
+
+def _answer(item: object, *, alone: bool) -> tuple[str | None, str]:
+    if not isinstance(item, dict) or "content" not in item:
+        raise BreakpointError(_SHAPE)
+    call_id = item.get("call_id")
+    if call_id is None and not alone:
+        raise BreakpointError("each result in a list needs a 'call_id'")
+    if call_id is not None and not isinstance(call_id, str):
+        raise BreakpointError("'call_id' must be a string")
+    return call_id, _text(item["content"])
+
+
+def _text(content: object) -> str:
+    if isinstance(content, str):
+        return storable(content)
+    try:
+        return storable(json.dumps(content, ensure_ascii=False, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BreakpointError(f"'content' must be a string or JSON: {error}") from None
+
+
+def _only(task: ActiveTask, left: Sequence[CallRow]) -> CallRow:
+    """Return the one open call."""
+    if len(left) == 1:
+        return left[0]
+    names = [call.call_id for call in left]
+    if names:
+        raise BreakpointError(f"say which call each result is for; {_listing(names)}", names)
+    if task.calls:
+        raise AlreadyAnswered(
+            f"no breakpoint call of task '{task.task_id}' is open; its calls have their results or "
+            f"were closed with a run, and the task is {task.row.state}"
+        )
+    raise BreakpointError(
+        f"task '{task.task_id}' has no breakpoint calls to answer; it is {task.row.state}"
+    )
+
+
+def _named(
+    task: ActiveTask, left: Sequence[CallRow], call_id: str, matched: Collection[str]
+) -> CallRow:
+    """Return the open call with an id."""
+    for call in left:
+        if call.call_id == call_id:
+            return call
+    names = [call.call_id for call in task.asked_calls()]
+    if call_id in matched:
+        raise BreakpointError(f"the list contains two results for the call '{call_id}'", names)
+    answers = [call.answer for call in task.calls.values() if call.call_id == call_id]
+    if UNANSWERED in answers:
+        raise AlreadyAnswered(
+            f"the breakpoint call '{call_id}' was closed without a result when its run ended; "
+            f"the task is {task.row.state}; {_listing(names)}",
+            names,
+        )
+    if answers:
+        raise AlreadyAnswered(
+            f"the breakpoint call '{call_id}' already has a result; {_listing(names)}", names
+        )
+    shown = call_id if len(call_id) <= _SHOWN_OF_AN_ID else f"{call_id[:_SHOWN_OF_AN_ID]}…"
+    raise BreakpointError(
+        f"there is no open breakpoint call '{shown}'; {_listing(names)}",
+        names,
+    )
+
+
+def _listing(names: Sequence[str]) -> str:
+    return "open calls: " + (", ".join(f"'{name}'" for name in names) or "none")
+
+
+# --- checking -------------------------------------------------------------------------------------
+
+
+def check_answer(
+    task: ActiveTask, row: ApprovalRow, answer: Answer, by: Answerer, context: RuntimeContext
+) -> Answer:
+    """Check an answer; return it with the arguments that fit the tool's schema.
+
+    Raises:
+        ApprovalClosed: the call has an answer, or its time is up.
+        ApprovalError: the answer is not allowed, or its arguments do not fit.
+        Forbidden: somebody else must answer.
+    """
+    if row.status != "open":
+        raise ApprovalClosed(row.status)
+    if not by.may(row.approvers.split("\n")):
+        raise Forbidden("this call is approved by others: you are not one of its approvers")
+    if by.role == "system":
+        return answer
+    if row.expires_at and row.expires_at <= context.clock.now():
+        raise ApprovalClosed("expired")
+    config = from_json(row.config)
+    if not config[ALLOWS[answer.type]]:
+        allowed = ", ".join(f"'{each}'" for each, setting in ALLOWS.items() if config[setting])
+        raise ApprovalError(f"'{answer.type}' is not allowed here; allowed: {allowed}")
+    if answer.type == "response":
+        return answer._replace(text=storable(answer.text))
+    if answer.type == "edit":
+        return _check_edit(row, answer, context)
+    if answer.args is not None:  # of an accept
+        _check_repeated(row, answer, context)
+    return Answer(answer.type)
+
+
+async def checked_answer(
+    task: ActiveTask, row: ApprovalRow, answer: Answer, by: Answerer, context: RuntimeContext
+) -> Answer:
+    """Check an answer as `check_answer` does; in a thread if its arguments are long.
+
+    Raises:
+        ApprovalClosed, ApprovalError, Forbidden: see `check_answer`.
+    """
+    if not is_long(answer.args):
+        return check_answer(task, row, answer, by, context)
+    checked = await asyncio.to_thread(check_answer, task, row, answer, by, context)
+    newest = task.approvals.get((row.agent, row.call_id))
+    if newest is not row:  # its run has ended meanwhile
+        raise ApprovalClosed(newest.status if newest else "ignored")
+    return checked
+
+
+def _check_repeated(row: ApprovalRow, answer: Answer, context: RuntimeContext) -> None:
+    """Refuse to accept a call with arguments that are not its own: they would not be run."""
+    asked = from_json(row.request)
+    given = coerced(answer.args or {}, _schema(row.agent, asked["action"], context))
+    if answer.action not in ("", asked["action"]) or given != asked["args"]:
+        raise ApprovalError("to run the call with other arguments, answer with 'edit'")
+
+
+def _check_edit(row: ApprovalRow, answer: Answer, context: RuntimeContext) -> Answer:
+    action = from_json(row.request)["action"]
+    if answer.action not in ("", action):
+        raise ApprovalError(f"an edit cannot change the tool: this is a call of '{action}'")
+    given = storable_arguments(answer.args or {})
+    most = context.settings.max_argument_bytes
+    if most is not None and len(to_json(given)) > most:
+        raise ApprovalError(f"the arguments have more than {most:,} bytes (max_argument_bytes)")
+    fitting = coerced(given, _schema(row.agent, action, context))
+    try:
+        _check_arguments(row.agent, action, fitting, context)
+    except ToolError as error:
+        raise ApprovalError(str(error)) from None
+    return answer._replace(action=action, args=fitting)
+
+
+def storable_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments that JSON can hold.
+
+    Raises:
+        ApprovalError: it cannot.
+    """
+    try:
+        text = json.dumps(given, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        raise ApprovalError("args: JSON cannot hold these arguments") from None
+    if text.encode("utf-8", "replace").decode() != text:
+        raise ApprovalError("args: a text has an unpaired surrogate")
+    kept: dict[str, Any] = from_json(text)
+    return kept
+
+
+def coerced(given: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments whose texts are of the types that a schema asks for, where that is clear.
+
+    Tools for people to answer with send all arguments as text.
+    """
+    properties = schema.get("properties")
+    shapes = properties if isinstance(properties, Mapping) else {}
+    return {name: _coerced(value, shapes.get(name), schema) for name, value in given.items()}
+
+
+def _coerced(value: Any, shape: Any, schema: Mapping[str, Any]) -> Any:
+    if not isinstance(value, str) or not isinstance(shape, Mapping):
+        return value
+    kinds = _kinds(shape, schema)
+    if not kinds or "string" in kinds:
+        return value
+    try:
+        read = from_json(value)
+        json.dumps(read, allow_nan=False)  # "1e400" is read as infinity
+    except ValueError:
+        return value
+    kind = {bool: "boolean", int: "integer", float: "number", dict: "object", list: "array"}.get(
+        type(read), "null"
+    )
+    fits = kind in kinds or (kind == "integer" and "number" in kinds)
+    return read if fits else value
+
+
+def _kinds(shape: Mapping[str, Any], schema: Mapping[str, Any], depth: int = 0) -> set[str]:
+    """Return the types that a property's schema allows; none if it does not say."""
+    if depth > 4:
+        return set()
+    ref = shape.get("$ref")
+    if isinstance(ref, str) and ref.startswith("#/$defs/"):
+        found = (schema.get("$defs") or {}).get(ref.removeprefix("#/$defs/"))
+        return _kinds(found, schema, depth + 1) if isinstance(found, Mapping) else set()
+    kind = shape.get("type")
+    if isinstance(kind, str):
+        return {kind}
+    if isinstance(kind, list):
+        return {each for each in kind if isinstance(each, str)}
+    kinds: set[str] = set()
+    for each in (*(shape.get("anyOf") or ()), *(shape.get("oneOf") or ())):
+        more = _kinds(each, schema, depth + 1) if isinstance(each, Mapping) else set()
+        if not more:
+            return set()
+        kinds |= more
+    return kinds
+
+
+# --- deciding -------------------------------------------------------------------------------------
+
+
+def told_answer(
+    row: ApprovalRow, answer: Answer, by: Answerer, now: str, *, late: bool = False
+) -> tuple[ApprovalRow, EventDraft]:
+    """Return an approval with its answer, and the event of that.
+
+    Args:
+        late: Nobody answered in time.
+    """
+    closed = row._replace(
+        status="expired" if late and answer.type != "accept" else STATUSES[answer.type],
+        answer=to_json(answer.to_wire()).decode(),
+        answered_by="" if late else str(by),
+        answered_at=now,
+    )
+    request = from_json(row.request)
+    told: dict[str, Any] = {
+        "caller": row.agent,
+        "approval_id": row.approval_id,
+        "call_id": row.call_id,
+        "tool_name": request["action"],
+        "type": answer.type,
+    }
+    if late:
+        text = f"nobody answered the call of {request['action']} in time: {answer.type}"
+        return closed, EventDraft("approval_expired", text, told)
+    told["answered_by"] = str(by)
+    if answer.type == "edit":
+        told["changed"] = _changes(request["args"], answer.args or {})
+    if answer.type == "response":
+        told["text"] = answer.text
+    text = f"{by} answered the call of {request['action']}: {answer.type}"
+    return closed, EventDraft("approval_answered", text, told)
+
+
+def feedback_of(row: ApprovalRow, task_id: str) -> tuple[FeedbackRow, ...]:
+    """Return what an answer teaches a memory, if the approval says so; see `docs/memory.md`.
+
+    Args:
+        row: The approval with its answer.
+        task_id: Its task.
+    """
+    answer = from_json(row.answer or "{}")
+    memory = from_json(row.config).get("feedback", {}).get(answer.get("type"))
+    if memory is None or not row.answered_by:
+        return ()
+    request, args = from_json(row.request), answer["args"]
+    taught = new_feedback(
+        approval_id=row.approval_id,
+        memory=memory,
+        task_id=task_id,
+        type=answer["type"],
+        action=request["action"],
+        args=request["args"],
+        change=args["args"] if answer["type"] == "edit" else args,
+        task_text=row.description,
+        now=row.answered_at,
+    )
+    return (taught,)
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    names = dict.fromkeys((*before, *after))
+    return {
+        name: {"from": before.get(name), "to": after.get(name)}
+        for name in names
+        if before.get(name) != after.get(name) or (name in before) != (name in after)
+    }
+
+
+def late_answer(row: ApprovalRow) -> Answer:
+    """Return what becomes of a call that nobody has answered in time."""
+    config = from_json(row.config)
+    if config.get("on_timeout") == "accept":
+        return Answer("accept")
+    if config.get("on_timeout") == "ignore":
+        return Answer("ignore")
+    return Answer("response", text=DENIED.format(seconds=config.get("ttl") or 0))
+
+
+def ended_text(row: ApprovalRow, by: str) -> str:
+    """Return the answer of a task that ended because somebody ignored a call."""
+    return _ENDED.format(
+        by=by or "nobody answered in time, and the system", action=from_json(row.request)["action"]
+    )
+
+
+def closed_approvals(
+    task: ActiveTask, calls: Sequence[CallRow], status: str = "cancelled"
+) -> tuple[ApprovalRow, ...]:
+    """Note that calls were closed without an answer; return what stores that."""
+    closed = []
+    for call in calls:
+        row = task.approvals.get((call.agent, call.call_id))
+        if row is not None and (row.status == "open" or task_is_unrun(row)):
+            row = row._replace(status=status, answered_at=row.answered_at or task.now())
+            task.approvals[(call.agent, call.call_id)] = row
+            closed.append(row)
+    return tuple(closed)
+
+
+def task_is_unrun(row: ApprovalRow) -> bool:
+    """Tell whether a call was to be run."""
+    return row.status in ("accepted", "edited")
+
+
+@dataclass(slots=True, eq=False)
+class Resumption:
+    """What a resume changes.
+
+    ``calls`` are the answered rows, ``before`` the same rows as they were. ``ready`` are the agents
+    that have all of their results now; ``mail`` wakes them. ``approvals`` are those that the
+    answers close, and ``asked`` the same as they were; ``by`` is who answered one of them,
+    ``decided`` tells that a call is run or the run is ended, and ``edited`` names the agent whose
+    call was edited.
+    """
+
+    task: ActiveTask
+    before: list[CallRow]
+    mail: Mail
+    calls: list[CallRow] = field(default_factory=list)
+    histories: list[HistoryRow] = field(default_factory=list)
+    events: list[EventRow] = field(default_factory=list)
+    ready: dict[str, CallRow] = field(default_factory=dict)
+    approvals: list[ApprovalRow] = field(default_factory=list)
+    asked: list[ApprovalRow] = field(default_factory=list)
+    by: Answerer | None = None
+    decided: bool = False
+    edited: str = ""
+
+    @property
+    def steps(self) -> frozenset[str]:
+        """The ids of the manual steps that the answered calls belong to."""
+        controls = [Control.from_json(row.control) for row in self.calls]
+        return frozenset(found.step.ref for found in controls if found and found.step)
+
+    def apply(self) -> None:
+        """Note the results in the live task."""
+        self._note(self.calls, self.approvals)
+
+    def undo(self) -> None:
+        """Take `apply` back: the results could not be stored."""
+        self._note(self.before, self.asked)
+
+    def _note(self, rows: list[CallRow], approvals: list[ApprovalRow]) -> None:
+        self.task.calls.update(((row.agent, row.call_id), row) for row in rows)
+        self.task.approvals.update(((row.agent, row.call_id), row) for row in approvals)
+
+    def close(self, row: ApprovalRow, answer: Answer, by: Answerer, *, late: bool = False) -> None:
+        """Note an answer."""
+        closed, event = told_answer(row, answer, by, self.task.now(), late=late)
+        self.asked.append(row)
+        self.approvals.append(closed)
+        if row.kind == "approval":
+            self.events.append(event.row(self.mail.moment))
+
+    def fill(self, post: Post) -> None:
+        """Put everything into a commit of the task."""
+        post.deliveries = self.mail.deliveries
+        post.events = (*self.events, *self.mail.events)
+        post.histories, post.calls = tuple(self.histories), tuple(self.calls)
+        post.approvals = tuple(self.approvals)
+        for row in self.approvals:
+            post.feedback += feedback_of(row, self.task.task_id)
+        post.outbox = tuple(self.mail.outbox)
+
+    def stored(self, context: RuntimeContext) -> None:
+        """Let the agents see their results, and those go on that have all of them."""
+        for agent in {row.agent for row in self.calls} | {self.edited}:
+            context.histories.forget(self.task.task_id, agent)
+        self.task.fresh = False  # the store knows more of them now
+        for agent in self.ready:
+            context.mailbox.unblock(LaneKey(self.task.task_id, agent))
+
+
+def prepare_resumption(
+    task: ActiveTask,
+    payload: object,
+    context: RuntimeContext,
+    mail_delivery: MailDelivery,
+    by: Answerer | None = None,
+) -> Resumption:
+    """Check the results that a caller gives; nothing is changed yet.
+
+    Raises:
+        BreakpointError, AlreadyAnswered: see `match_answers`.
+        UnknownAgent: a paused agent is not in the swarm any more.
+    """
+    answers = match_answers(task, payload)
+    resumption = Resumption(task, [row for row, _ in answers], Mail(task))
+    _respond(resumption, answers, context, by)
+    away: dict[str, list[dict[str, str]]] = {}
+    for row, content in answers:
+        here = row.agent in context.agents
+        if not here and not swarm_of(create_agent_address(row.agent)):
+            raise UnknownAgent(f"agent '{row.agent}', whose call '{row.call_id}' is, has gone")
+        made = _record(resumption, row, content, here=here)
+        if not here:
+            result = {"call_id": made.tool_call_id, "content": content}
+            away.setdefault(row.agent, []).append(result)
+    for agent, results in away.items():
+        _send_results(resumption, agent, results, context, mail_delivery)
+    _wake(resumption, context, mail_delivery, away)
+    return resumption
+
+
+def _respond(
+    resumption: Resumption,
+    answers: Sequence[tuple[CallRow, str]],
+    context: RuntimeContext,
+    by: Answerer | None,
+) -> None:
+    """Take results for answers to what people are asked."""
+    owner, task = context.owner, resumption.task
+    for row, content in answers:
+        asked = task.approvals.get((row.agent, row.call_id))
+        if asked is None:
+            continue
+        # Of a peer's task only the calls of breakpoint tools are that peer's to answer.
+        own = asked.kind == "breakpoint" or not context.host
+        who = by or Answerer(owner.role, owner.id, participant=bool(context.guest), owner=own)
+        answer = check_answer(task, asked, Answer("response", text=content), who, context)
+        resumption.close(asked, answer, who)
+
+
+def _wake(
+    resumption: Resumption,
+    context: RuntimeContext,
+    mail_delivery: MailDelivery,
+    away: Collection[str] = (),
+) -> None:
+    """Let agents go on that have all of their results, but for those of other swarms."""
+    resumption.ready = _ready(resumption)
+    task = resumption.task
+    for agent in sorted(resumption.ready.keys() - set(away)):
+        control = Control.from_json(resumption.ready[agent].control)
+        notice = context.composer.notice(task.task_id, agent, Subject.ACTION_COMPLETE_BROADCAST, "")
+        mail_delivery.send(
+            resumption.mail, notice, control or Control(ControlKind.RESUME), silent=True
+        )
+
+
+def prepare_decision(
+    task: ActiveTask,
+    asked: ApprovalRow,
+    answer: Answer,
+    by: Answerer,
+    context: RuntimeContext,
+    mail_delivery: MailDelivery,
+) -> Resumption:
+    """Return what a checked answer to what people are asked leads to; nothing is changed yet.
+
+    Raises:
+        ApprovalClosed: the call has a result.
+        UnknownAgent: the agent is not in the swarm any more, so its call can only be ignored.
+    """
+    call = task.calls[(asked.agent, asked.call_id)]
+    if call.answer is not None:
+        raise ApprovalClosed(asked.status)
+    if call.agent not in context.agents:
+        if not swarm_of(create_agent_address(call.agent)):
+            return _end_for_the_gone(task, asked, call, answer, by, context, mail_delivery)
+        result = {"call_id": call.call_id, "content": answer.text}
+        resumption = prepare_resumption(task, result, context, mail_delivery, by)
+        resumption.by = by
+        return resumption
+    resumption = Resumption(task, [], Mail(task), by=by)
+    late = by.role == "system"
+    resumption.close(asked, answer, by, late=late)
+    if answer.type in ("accept", "edit"):
+        _accept(resumption, call, asked, answer, context, mail_delivery)
+    elif answer.type == "ignore":
+        told = ended_text(asked, "" if late else str(by))
+        _ignore(resumption, call, told, context, mail_delivery)
+    else:
+        resumption.before.append(call)
+        _record(resumption, call, answer.text, here=True)
+        _wake(resumption, context, mail_delivery)
+    return resumption
+
+
+def _end_for_the_gone(
+    task: ActiveTask,
+    asked: ApprovalRow,
+    call: CallRow,
+    answer: Answer,
+    by: Answerer,
+    context: RuntimeContext,
+    mail_delivery: MailDelivery,
+) -> Resumption:
+    """End the run of a call whose agent is not in the swarm any more, as nobody can go on with it.
+
+    Raises:
+        UnknownAgent: the answer is one that the agent would have to act on.
+    """
+    late = by.role == "system"
+    if answer.type != "ignore" and not late:
+        raise UnknownAgent(
+            f"agent '{call.agent}', whose call '{call.call_id}' is, has gone; to end the task, "
+            "ignore the call if that is allowed, or cancel the task"
+        )
+    resumption = Resumption(task, [], Mail(task), by=by)
+    resumption.close(asked, Answer("ignore"), by, late=late)
+    told = f"The workflow has ended: agent '{call.agent}', whose call waited, has left the swarm."
+    _ignore(resumption, call, told, context, mail_delivery)
+    return resumption
+
+
+def _accept(
+    resumption: Resumption,
+    call: CallRow,
+    asked: ApprovalRow,
+    answer: Answer,
+    context: RuntimeContext,
+    mail_delivery: MailDelivery,
+) -> None:
+    """Have a call run; an edit becomes part of the agent's history at once."""
+    arguments = from_json(asked.request)["args"]
+    if answer.type == "edit":
+        arguments = dict(answer.args or {})
+        made = AgentToolCall.model_validate_json(call.call)
+        entry = to_json([edit_entry(made.tool_call_id, arguments)]).decode()
+        resumption.histories.append(HistoryRow(call.agent, entry))
+        resumption.edited = call.agent
+    before = Control.from_json(call.control)
+    control = Control(
+        ControlKind.RUN,
+        origin=before.origin if before else None,
+        call=(call.call_id, arguments),
+    )
+    _send_decision(resumption, call.agent, control, context, mail_delivery)
+
+
+def _ignore(
+    resumption: Resumption,
+    call: CallRow,
+    told: str,
+    context: RuntimeContext,
+    mail_delivery: MailDelivery,
+) -> None:
+    """End the run: no call is run that nobody has accepted."""
+    task = resumption.task
+    others = [each for each in task.asked_calls() if each != call and each.agent in context.agents]
+    resumption.before.extend((call, *others))
+    here = call.agent in context.agents
+    _record(resumption, call, IGNORED, here=here)
+    for each in others:
+        _record(resumption, each, CANCELLED, here=True)
+        asked = task.approvals.get((each.agent, each.call_id))
+        if asked is not None:
+            resumption.asked.append(asked)
+            resumption.approvals.append(asked._replace(status="cancelled", answered_at=task.now()))
+    agent = call.agent if here else context.finisher
+    _send_decision(resumption, agent, Control(ControlKind.END, reason=told), context, mail_delivery)
+
+
+def _send_decision(
+    resumption: Resumption,
+    agent: str,
+    control: Control,
+    context: RuntimeContext,
+    mail_delivery: MailDelivery,
+) -> None:
+    task = resumption.task
+    subject = Subject.ACTION_COMPLETE_BROADCAST
+    notice = context.composer.notice(task.task_id, agent, subject, "")
+    mail_delivery.send(resumption.mail, notice, control, silent=True)
+    resumption.decided = True
+
+
+def _ready(resumption: Resumption) -> dict[str, CallRow]:
+    """Return the agents whose last open calls are answered, each with one of its calls."""
+    done = {(row.agent, row.call_id) for row in resumption.calls}
+    return {
+        row.agent: row
+        for row in resumption.calls
+        if all((c.agent, c.call_id) in done for c in resumption.task.open_calls(row.agent))
+    }
+
+
+def _send_results(
+    resumption: Resumption,
+    agent: str,
+    results: list[dict[str, str]],
+    context: RuntimeContext,
+    mail_delivery: MailDelivery,
+) -> None:
+    """Pass the results of calls on to the swarm whose agent made them."""
+    message = context.composer.message(
+        "response",
+        resumption.task.task_id,
+        create_agent_address(context.finisher),
+        [create_agent_address(agent)],
+        Subject.BREAKPOINT_TOOL_CALL,
+        to_json(results).decode(),
+        timestamp=resumption.mail.moment,
+    )
+    control = PeerControl("results", calls=tuple(results))
+    mail_delivery.send_away(resumption.mail, message, control)
+
+
+def _record(resumption: Resumption, row: CallRow, content: str, *, here: bool) -> AgentToolCall:
+    """Note the result of a call, also in its agent's history if that is here; return the call."""
+    resumption.calls.append(row._replace(answer=content))
+    made = AgentToolCall.model_validate_json(row.call)
+    if here:
+        entry = to_json([made.create_response_msg(content)]).decode()
+        resumption.histories.append(HistoryRow(row.agent, entry))
+    event = EventDraft(
+        "breakpoint_action_complete",
+        f"breakpoint action complete (caller = {row.agent}):\n{content}",
+        {
+            "caller": row.agent,
+            "tool_name": made.tool_name,
+            "tool_call_id": row.call_id,
+            "result": content,
+        },
+    )
+    resumption.events.append(event.row(resumption.mail.moment))
+    return made
+
+
+# --- carrying out ---------------------------------------------------------------------------------
+
+
+def accepted_call(turn: Turn) -> tuple[CallRow, AgentToolCall] | None:
+    """Return the accepted call that a turn runs, or None when it was closed meanwhile."""
+    control = turn.control
+    if control is None or control.call is None:
+        return None
+    name, arguments = control.call
+    row = turn.task.calls.get((turn.agent, name))
+    if row is None or row.answer is not None:
+        return None
+    made = AgentToolCall.model_validate_json(row.call)
+    return row, made.model_copy(update={"tool_args": dict(arguments)})
