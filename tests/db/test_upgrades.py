@@ -1,16 +1,21 @@
 """Databases of the schema before large texts: their rows are read and continued as they are."""
 
+import json
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Any, Final
 
 import asyncpg
 
+from mail.core.approvals import ALLOWS
 from mail.core.tasks import TaskState
+from mail.db.calls import CallFilter
 from mail.db.migrate import migrate, packaged_migrations
 from mail.db.postgres.driver import PostgresStore
 from mail.db.postgres.migrate import migrate as migrate_postgres
-from mail.db.records import HistoryRow
+from mail.db.records import HistoryRow, Owner
+from mail.services.approvals import approval_record
 from tests.support.databases import Database, PostgresDatabase, SQLiteDatabase
 
 LONG: Final = "old " * 5000
@@ -119,3 +124,90 @@ async def test_threads_from_before_are_listed_by_their_newest_letters(database: 
         ("b", "2026-01-04"),
         ("c", "2026-01-02"),
     ]
+
+
+OLD_STATES: Final = {
+    # call id: answer of the call; status, decision and who answered of its approval
+    "open": ("", "open", "", ""),
+    "accepted": ("", "accepted", '{"type": "accept", "args": null}', "user:alice"),
+    "edited": ("done", "edited", '{"type": "edit", "args": {"args": {"x": 2}}}', "user:alice"),
+    "responded": ("no", "responded", '{"type": "response", "args": "no"}', "admin:root"),
+    "cancelled": ("not run", "cancelled", "", ""),
+    "expired": ("denied", "expired", '{"type": "response", "args": "denied"}', ""),
+    "older": ("", "", "", ""),
+    "older, answered": ("yes", "", "", ""),
+    "wait": ("", "", "", ""),
+}
+
+
+CONFIG: Final = json.dumps(dict.fromkeys(ALLOWS.values(), True))
+OLD_CALL: Final = (
+    "INSERT INTO calls (task, agent, call_id, call, shown, answer)"
+    " VALUES (7, 'clerk', '{name}', '{{}}', '{shown}', nullif('{answer}', ''))"
+)
+OLD_APPROVAL: Final = (
+    "INSERT INTO approvals (task, approval_id, agent, call_id, kind, status, created_at, request,"
+    " config, approvers, description, expires_at, answer, answered_by, answered_at, change)"
+    " VALUES (7, 'a{number}', 'clerk', '{name}', 'approval', '{status}', '2026-01-0{number}',"
+    " '{{}}', '{config}', '\nowner\n', 'Look', '', nullif('{decision}', ''), '{who}', '', {number})"
+)
+
+
+def old_calls(key: str, true: str, false: str) -> Iterator[str]:
+    """Yield statements that add a paused task with a call in each state."""
+    yield OLD_ROWS[0].format(key=key, true=true, false=false)
+    for number, (name, (answer, *asked)) in enumerate(OLD_STATES.items(), 1):
+        shown = f'{{"name": "send", "arguments": "{{}}", "call_id": "{name}"}}'
+        yield OLD_CALL.format(name=name, shown="" if name == "wait" else shown, answer=answer)
+        status, decision, who = asked
+        if status:
+            words = {"name": name, "status": status, "decision": decision, "who": who}
+            yield OLD_APPROVAL.format(number=number, config=CONFIG, **words)
+    yield "UPDATE approval_counter SET value = 9"
+
+
+async def test_calls_and_what_people_were_asked_about_them_become_one(database: Database) -> None:
+    if isinstance(database, PostgresDatabase):
+        connection = await asyncpg.connect(database.url)
+        await migrate_postgres(connection, packaged_migrations("postgresql")[:19])
+        for row in old_calls("key", "TRUE", "FALSE"):
+            await connection.execute(row)
+        await connection.close()
+    else:
+        assert isinstance(database, SQLiteDatabase)
+        with closing(sqlite3.connect(database.path, isolation_level=None)) as file:
+            migrate(file, packaged_migrations()[:20])
+            for row in old_calls("key", "1", "0"):
+                file.execute(row)
+    is_postgres = isinstance(database, PostgresDatabase)
+    store = PostgresStore(database.url) if is_postgres else database.store()
+    await store.open()
+    owner = Owner("example", "user", "alice")
+    try:
+        calls = {row.call_id: row for row in await store.calls(owner, "t1")}
+        asked = [row.call_id for row in await store.open_calls(owner, "t1")]
+        found = await store.list_approvals(CallFilter(owner))
+        changed = await store.changed_approvals(CallFilter(owner), 1, 9)
+        assert await store.last_approval_change("example") == 9
+    finally:
+        await store.close()
+    assert asked == ["open", "older"]
+    assert [name for name, row in calls.items() if row.is_decided] == ["accepted"]
+    assert {name: row.answer or "" for name, row in calls.items()} == {
+        name: answer for name, (answer, *_) in OLD_STATES.items()
+    }
+    assert calls["wait"].is_wait and not any(row.is_wait for row in list(calls.values())[:-1])
+    assert calls["older, answered"].status == "responded"
+    listed = [name for name, (_, status, *_) in OLD_STATES.items() if status]
+    assert [each.row.call_id for each in found] == listed[::-1]
+    assert [each.row.call_id for each in changed] == listed[1:]
+    records = {each.row.call_id: approval_record(each) for each in found}
+    answers = {name: json.loads(text or "null") for name, (_, _, text, _) in OLD_STATES.items()}
+    for number, name in enumerate(listed):
+        record = records[name]
+        assert (record["approval_id"], record["status"]) == (f"a{number + 1}", OLD_STATES[name][1])
+        assert record["answer"] == answers[name]
+        assert (record["answered_by"] or "") == OLD_STATES[name][3]
+        assert record["created_at"] == f"2026-01-0{number + 1}"
+        assert record["action_request"] == {"action": "send", "args": {}}
+        assert (record["description"], record["approvers"]) == ("Look", ["owner"])

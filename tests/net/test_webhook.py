@@ -14,7 +14,7 @@ from aiohttp import web
 
 from mail.clock import SystemClock
 from mail.core.tasks import TaskState
-from mail.db.approvals import ApprovalRow
+from mail.db.calls import CallRow
 from mail.db.memory import MemoryStore
 from mail.db.post import Post
 from mail.db.records import Owner
@@ -23,6 +23,7 @@ from mail.errors import StoreError, UnknownWebhook
 from mail.net.webhook import WebhookSender, WebhookSettings, signature
 from mail.services.webhook import WebhookNews
 from tests.support.hooks import EVENTS, SECRET, Receiver, post, receiving
+from tests.support.sql import held_call
 
 
 @pytest.fixture
@@ -75,10 +76,8 @@ class Office:
                 await asyncio.sleep(0.005)
 
 
-def held(status: str = "open") -> ApprovalRow:
-    request = '{"action":"send","args":{"to":"private"}}'
-    more = ("{}", "\nowner\n", "a long description")
-    return ApprovalRow("a1", "boss", "c1", "approval", status, "2026", request, *more)
+def held(status: str = "open") -> CallRow:
+    return held_call("a1", {"to": "private"}, status=status, description="a long description")
 
 
 # --- what is told ---------------------------------------------------------------------------------
@@ -90,19 +89,19 @@ def told(made: Post, *events: str) -> list[str]:
 
 
 def test_a_commit_tells_what_changes_for_people() -> None:
-    paused = post("t", TaskState.PAUSED, approvals=(held(),))
+    paused = post("t", TaskState.PAUSED, calls=(held(),))
     assert told(paused) == ["approval", "paused"]
     assert told(paused, "paused") == ["paused"]
     assert told(paused, "ended") == []
     for state in (TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED):
-        assert told(post("t", state, approvals=(held("cancelled"),))) == ["ended"]
+        assert told(post("t", state, calls=(held("cancelled"),))) == ["ended"]
     assert told(post("t", TaskState.RUNNING)) == []  # a run has ended; the task goes on
     assert told(post("t", snapshot=False)) == []  # any other commit of such a task
-    assert told(post("t", TaskState.RUNNING, snapshot=False, approvals=(held(),))) == ["approval"]
+    assert told(post("t", TaskState.RUNNING, snapshot=False, calls=(held(),))) == ["approval"]
 
 
 def test_a_message_is_small_and_holds_no_text_of_the_task() -> None:
-    made = post("t" * 256, approvals=(held(),))
+    made = post("t" * 256, calls=(held(),))
     made.task = made.task._replace(title="ä" * 300)
     made.owner = Owner("office" * 40, "user", "ü" * 256)
     for row in WebhookNews(EVENTS, SystemClock()).told_by(made):

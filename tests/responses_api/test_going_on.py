@@ -9,9 +9,10 @@ import pytest
 from openai import AsyncOpenAI, BadRequestError
 
 from mail.core.tasks import TaskState
+from mail.db.calls import CallRow
 from mail.db.memory import MemoryStore
 from mail.db.post import Post
-from mail.db.records import CallRow, Owner, TaskRow
+from mail.db.records import Owner, TaskRow
 from mail.responses_api.bridge import MAX_LOOKED_UP
 from mail.responses_api.records import Records
 from tests.responses_api.support import PER_CALL, WEATHER, Office

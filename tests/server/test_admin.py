@@ -10,9 +10,10 @@ import httpx
 import pytest
 
 from mail.core.tasks import TaskState
+from mail.db.calls import CallRow
 from mail.db.memory import MemoryStore
 from mail.db.post import Post
-from mail.db.records import CallRow, Delivery, EventRow, Owner, TaskRow
+from mail.db.records import Delivery, EventRow, Owner, TaskRow
 from tests.server.kit import Template, bearer, put_aside
 
 NOW = "2026-01-01T00:00:00+00:00"

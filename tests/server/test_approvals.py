@@ -237,7 +237,7 @@ async def test_a_large_call_is_answered_at_once_and_its_record_waits_for_room(
         found = await store.find_approval("test-swarm", first["approval_id"])
         assert found is not None
         text = "\N{OPEN BOOK}" * 100_000
-        statement = "UPDATE approvals SET description = $1 WHERE approval_id = $2"
+        statement = "UPDATE calls SET description = $1 WHERE approval_id = $2"
         await change(store, statement, text, found.row.approval_id)
         room = app.state.mail.quotas.room(Caller("user", "alice"))
         room.taken = 10 * room.size  # of answers that nobody reads

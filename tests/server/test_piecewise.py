@@ -14,15 +14,15 @@ from mail.auth.callers import Caller
 from mail.core.approvals import ALLOWS
 from mail.core.pieces import PIECE
 from mail.core.tasks import TaskState
-from mail.db.approvals import ApprovalRow, put_approvals
+from mail.db.calls import CallRow
 from mail.db.memory import MemoryStore
 from mail.db.post import Post
-from mail.db.records import CallRow, EventRow, Owner, TaskRow
+from mail.db.records import EventRow, Owner, TaskRow
 from mail.errors import StoreConflict, StoreError
 from mail.server.app import create_app
 from mail.services.event_log import Room
 from tests.server.kit import Template, bearer, config, serving
-from tests.support.sql import rows
+from tests.support.sql import held_call, put_held
 
 ALICE = Owner("test-swarm", "user", "alice")
 NOW = "2026-01-01T00:00:00+00:00"
@@ -38,12 +38,9 @@ async def seed(store: MemoryStore, task_id: str, *sizes: int) -> None:
 
 async def hold(store: MemoryStore, size: int) -> None:
     """Let a call of the task ``t`` wait for a person, with a description of this size."""
-    request = json.dumps({"action": "send", "args": {}})
     allowed = json.dumps(dict.fromkeys(ALLOWS.values(), True))
-    call = ("held", "supervisor", "c", "approval", "open", NOW, request, allowed)
-    row = ApprovalRow(*call, "\nowner\n", "x" * size)
-    ((key,),) = await rows(store, "SELECT key FROM tasks WHERE task_id = 't'")
-    await store.driver.transaction(lambda: put_approvals(key, [row]))
+    more = {"config": allowed, "approvers": "\nowner\n", "description": "x" * size}
+    await put_held(store, ALICE, "t", held_call("held", created_at=NOW, **more))
 
 
 async def get(client: httpx.AsyncClient, path: str, **params: Any) -> httpx.Response:

@@ -11,9 +11,10 @@ import pytest
 from mail.clock import SystemClock
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
+from mail.db.calls import CallRow
 from mail.db.memory import MemoryStore
 from mail.db.post import Post
-from mail.db.records import CallRow, Delivery, EventRow, Owner, TaskRow
+from mail.db.records import Delivery, EventRow, Owner, TaskRow
 from mail.services.event_log import EventLog, EventPages, Room
 from mail.services.tasks import TaskReader
 from tests.support.times import a_while

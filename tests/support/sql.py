@@ -1,9 +1,10 @@
 """Statements of a test, run in a transaction of any store."""
 
+import json
 from typing import Any
 
 from mail.core.tasks import TaskState
-from mail.db.approvals import ApprovalRow, put_approvals
+from mail.db.calls import CallRow
 from mail.db.driver import Change, Query, Statement, Verb
 from mail.db.post import Post
 from mail.db.records import Owner, TaskRow
@@ -20,13 +21,19 @@ async def rows(store: Store, text: str, *values: object) -> list[Any]:
     return list(await _run(store, Query(text, values)))
 
 
-async def put_held(store: Store, owner: Owner, task_id: str, *held: ApprovalRow) -> None:
-    """Store approvals of a task without their calls; make the task if there is none."""
-    if await store.load_task(owner, task_id) is None:
+async def put_held(store: Store, owner: Owner, task_id: str, *held: CallRow) -> None:
+    """Store calls of a task; make the task if there is none."""
+    task = await store.load_task(owner, task_id)
+    if task is None:
         task = TaskRow(task_id, str(owner), (), "2026-01-01T00:00:00+00:00", "x", TaskState.PAUSED)
-        await store.post(Post(owner, task))
-    ((key,),) = await rows(store, "SELECT key FROM tasks WHERE task_id = $1", task_id)
-    await store.driver.transaction(lambda: put_approvals(key, held))
+    await store.post(Post(owner, task, calls=held))
+
+
+def held_call(approval_id: str, args: object = None, **more: Any) -> CallRow:
+    """Return an open call that needs an approval; ``more`` are other fields of it."""
+    shown = json.dumps({"name": "send", "arguments": json.dumps(args or {})})
+    fields = {"kind": "approval", "approval_id": approval_id, **more}
+    return CallRow("x", approval_id, "{}", shown, **fields)
 
 
 async def _run(store: Store, statement: Statement) -> Any:

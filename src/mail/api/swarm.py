@@ -38,8 +38,8 @@ from mail.core.suggest import hinted
 from mail.core.tasks import MAILTask
 from mail.core.teams import Teams
 from mail.core.tools.catalogue import CATALOGUE
-from mail.db.approvals import StoredApproval
 from mail.db.blobs import Blobs
+from mail.db.calls import StoredCall
 from mail.db.records import Owner, SwarmClaim
 from mail.db.store import Store
 from mail.errors import ConfigError
@@ -454,7 +454,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
         """
         return await self._runtime.answer_approval(approval_id, read_answer(answer), self._user())
 
-    async def end_approval(self, found: StoredApproval) -> None:
+    async def end_approval(self, found: StoredCall) -> None:
         """End a call that nobody has answered in time, as its approval says."""
         await self._runtime.end_approval(found)
 

@@ -28,9 +28,6 @@ STATUSES: Final[Mapping[str, str]] = {
 }
 """Answer to the status of an approval that has got it."""
 
-DECIDED: Final = ("accepted", "edited")
-"""The statuses of a call that is run."""
-
 BREAKPOINT_CONFIG: Final[Mapping[str, bool]] = {
     "allow_accept": False,
     "allow_edit": False,

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from typing import Final
 
-from mail.db.approvals import put_approvals
+from mail.db.calls import put_calls
 from mail.db.driver import Batch, Change, Insert, Query, TaskPlace, Verb, Verbs
 from mail.db.keys import put_key
 from mail.db.letters import add_letters, note_shown
@@ -17,7 +17,7 @@ from mail.db.packing import Parcel, packed
 from mail.db.post import Post, Receipt, TurnCommit
 from mail.db.preferences import add_feedback
 from mail.db.records import InboxRow, Owner
-from mail.db.rows import CALL_COLUMNS, INBOX_COLUMNS, OUTBOX_COLUMNS, join_lists, tool_format
+from mail.db.rows import INBOX_COLUMNS, OUTBOX_COLUMNS, join_lists, tool_format
 from mail.db.texts import text_size
 from mail.db.webhooks import add_webhooks
 from mail.errors import MailTaken, StoreConflict
@@ -145,7 +145,7 @@ class CommitVerbs(Verbs):
         if post.events:
             yield from self._add_events(parcel, task)
         if post.calls:
-            yield Batch(self._put_call, [(key, *row) for row in post.calls])
+            yield from put_calls(self.sql, key, post.calls, parcel.call_sizes)
         if post.memories:
             values = [self.sql.memory_values(post.owner, row) for row in post.memories]
             yield Batch(self.sql.put_memory, values)
@@ -194,14 +194,6 @@ class CommitVerbs(Verbs):
             ON CONFLICT (message, {self.sql.hashed("key")})
             DO UPDATE SET state = excluded.state, payload = excluded.payload"""
 
-    @cached_property
-    def _put_call(self) -> str:
-        return f"""
-            INSERT INTO calls (task, {CALL_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7)
-            ON CONFLICT (task, {self.sql.hashed("agent")}, {self.sql.hashed("call_id")})
-            DO UPDATE SET call = excluded.call, shown = excluded.shown, answer = excluded.answer,
-                control = excluded.control"""
-
     def _update_snapshots(self, owner: Owner, task_id: str, task: int) -> Verb[None]:
         """Bring the documented rows of those agents up to date whose history has grown."""
         grown: dict[str, list[str]] = {}
@@ -232,9 +224,7 @@ def _add_messages(post: Post, task: int) -> Verb[tuple[int, ...]]:
 
 
 def _write_mail(post: Post, task: int) -> Verb[None]:
-    """Write what leaves the task: mail for peers, letters, what people are asked and told."""
-    if post.approvals:
-        yield from put_approvals(task, post.approvals)
+    """Write what leaves the task: mail for peers, letters, what is learned and told."""
     if post.outbox_changes:
         yield from change_outbox(post.outbox_changes, task)
     if post.answered:

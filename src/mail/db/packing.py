@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from pydantic_core import from_json
 
+from mail.db.calls import CallRow
 from mail.db.post import Post, TurnCommit
-from mail.db.records import CallRow, Delivery, EventRow, HistoryRow, JournalRow, OutboxRow
+from mail.db.records import Delivery, EventRow, HistoryRow, JournalRow, OutboxRow
 from mail.db.texts import LITERAL, MARK, PLACE, is_marked, is_plain, text_size, written
 
 LARGE: Final = 4096
@@ -241,6 +242,7 @@ class Parcel:
         texts: The texts that it refers to, by hash.
         bytes: About what its records take, without the texts.
         event_sizes: The bytes of each event with the texts put back.
+        call_sizes: Likewise the `mail.db.calls.CallRow.size` of each call.
     """
 
     __slots__ = (
@@ -249,6 +251,7 @@ class Parcel:
         "_post",
         "_records",
         "bytes",
+        "call_sizes",
         "event_sizes",
         "post",
         "takes_long",
@@ -259,6 +262,7 @@ class Parcel:
     texts: dict[str, str]
     bytes: int
     event_sizes: list[int]
+    call_sizes: list[int]
 
     def __init__(self, post: Post) -> None:
         self._post = post
@@ -272,6 +276,7 @@ class Parcel:
         if not self._made:
             post, records = self._post, self._records
             self.event_sizes = [text_size(row.extra + row.description) for row in post.events]
+            self.call_sizes = [row.size for row in post.calls]
             if self._is_to_be_packed():
                 self.post, self.texts = _packed(post)
                 self.bytes = commit_size(self.post)
@@ -313,8 +318,7 @@ def _records(post: Post) -> list[str]:
         records += (entry.entries, entry.entries)  # it is in the snapshot, too
     for call in post.calls:
         records += (call.call, call.shown, call.answer or "")
-    for row in post.approvals:
-        records += (row.request, row.description, row.answer or "")
+        records += (call.description, call.decision or "")
     if post.response is not None:
         records.append(post.response)
     if post.outbox:

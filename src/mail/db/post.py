@@ -11,11 +11,10 @@ A task changes in one of two verbs:
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from mail.db.approvals import ApprovalRow
+from mail.db.calls import CallRow
 from mail.db.desk import DeskPost, ShownRow
 from mail.db.preferences import FEEDBACK_TEXTS, FeedbackRow
 from mail.db.records import (
-    CallRow,
     Delivery,
     EventRow,
     HistoryRow,
@@ -37,9 +36,8 @@ from mail.db.webhooks import WebhookRow
 class Post:
     """One commit outside a turn. Every field but the owner and the task may be empty.
 
-    ``new`` demands that the task does not exist yet. ``calls`` are breakpoint calls, inserted or
-    replaced by (agent, call_id); ``approvals`` are what people are asked about them, inserted or
-    replaced by their ids. ``response`` is the run's final message as JSON (upserted).
+    ``new`` demands that the task does not exist yet. ``calls`` are inserted or replaced by
+    (agent, call_id). ``response`` is the run's final message as JSON (upserted).
     ``settled`` are waiting deliveries of the task that are consumed with the commit (those that do
     not wait any more are passed over); ``cancel_mail`` drops all of its waiting mail. ``snapshot``
     asks the store to bring the documented ``agent_histories`` rows of the task up to date (at a
@@ -68,7 +66,6 @@ class Post:
     events: tuple[EventRow, ...] = ()
     histories: tuple[HistoryRow, ...] = ()
     calls: tuple[CallRow, ...] = ()
-    approvals: tuple[ApprovalRow, ...] = ()
     memories: tuple[MemoryRow, ...] = ()
     response: str | None = None
     settled: tuple[int, ...] = ()

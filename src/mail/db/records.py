@@ -1,6 +1,6 @@
 """The records of a store: tuples that hold JSON as text, so a store that keeps them keeps copies.
 
-Those of a subject with a module of its own (letters, files, approvals, webhooks, preferences) are
+Those of a subject with a module of its own (letters, files, calls, webhooks, preferences) are
 there; what goes into one transaction of a task is in `mail.db.post`.
 """
 
@@ -130,31 +130,6 @@ class JournalRow(NamedTuple):
     key: str
     state: str
     payload: str
-
-
-class CallRow(NamedTuple):
-    """A breakpoint tool call of a task and, once given, its result.
-
-    ``call_id`` names the call within its task: the provider's id, or one made from it when another
-    call of the task has that. ``call`` is the serialised tool call without its arguments, ``shown``
-    the call as callers see it (both JSON). ``control`` is the instruction to the turn that goes on
-    with the result (see `mail.core.runtime.turn.Control`); calls that were made before it was kept
-    have none.
-
-    A call that no caller answers has no text in ``shown``: its agent waits for a teammate.
-    """
-
-    agent: str
-    call_id: str
-    call: str
-    shown: str
-    answer: str | None = None
-    control: str | None = None
-
-    @property
-    def is_wait(self) -> bool:
-        """Tell whether it waits for a teammate (`mail.core.runtime.team_waits`), for no caller."""
-        return not self.shown
 
 
 class MemoryRow(NamedTuple):

@@ -31,11 +31,6 @@ BURIED: Final = "swarm_name = '' AND caller_role = 'deleted'"
 LAST_WORDS: Final = "outbox.state = 'waiting' AND outbox.sender = ''"
 """Of mail for peers that is sent although its task was deleted."""
 
-CALL_COLUMNS: Final = "agent, call_id, call, shown, answer, control"
-"""The columns of a `mail.db.records.CallRow`."""
-
-CALL_RECORDS: Final = Records((2, 3), (4,))
-
 JOURNAL_RECORDS: Final = Records((2,))
 
 ONE_RECORD: Final = Records((0,))

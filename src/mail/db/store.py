@@ -1,6 +1,6 @@
 """The store: every verb, over the driver of a database."""
 
-from mail.db.approvals import ApprovalVerbs
+from mail.db.calls import CallVerbs
 from mail.db.commit import CommitVerbs
 from mail.db.events import EventVerbs
 from mail.db.files import FileVerbs
@@ -17,6 +17,7 @@ from mail.db.webhooks import WebhookVerbs
 
 class Store(
     TaskVerbs,
+    CallVerbs,
     CommitVerbs,
     SweepVerbs,
     EventVerbs,
@@ -27,7 +28,6 @@ class Store(
     LetterVerbs,
     FileVerbs,
     PreferenceVerbs,
-    ApprovalVerbs,
     WebhookVerbs,
 ):
     """Durable state of any number of owners. Methods raise `mail.errors.StoreError`.

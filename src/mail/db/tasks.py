@@ -6,12 +6,10 @@ What changes a task is in `mail.db.commit`, what removes it in `mail.db.sweep`.
 from collections.abc import Sequence
 from typing import Any, Final
 
-from mail.core.approvals import DECIDED
 from mail.core.tasks import TaskState
 from mail.db.driver import Query, Verb, Verbs, read, write
 from mail.db.records import (
     AsideRow,
-    CallRow,
     Delivery,
     JournalRow,
     Owner,
@@ -20,8 +18,6 @@ from mail.db.records import (
     TaskRow,
 )
 from mail.db.rows import (
-    CALL_COLUMNS,
-    CALL_RECORDS,
     JOURNAL_RECORDS,
     MAIL_COLUMNS,
     MAIL_RECORDS,
@@ -38,14 +34,6 @@ MANY: Final = 2**62
 """A limit that is none."""
 
 _MAIL: Final = f"SELECT {MAIL_COLUMNS} FROM messages WHERE task = {THE_TASK}"
-
-_DECIDED: Final = ", ".join(f"'{status}'" for status in DECIDED)
-
-_CALLERS_ANSWER: Final = f"""
-answer IS NULL AND shown <> '' AND NOT EXISTS (
-    SELECT 1 FROM approvals AS asked WHERE asked.task = calls.task AND asked.agent = calls.agent
-        AND asked.call_id = calls.call_id AND asked.status IN ({_DECIDED}))"""
-"""Of calls that callers can answer."""
 
 
 class TaskVerbs(Verbs):
@@ -282,68 +270,6 @@ class TaskVerbs(Verbs):
             ORDER BY seq"""
         rows = yield Query(text, (*owner, task_id))
         return [int(seq) for (seq,) in rows]
-
-    @read
-    def calls(self, owner: Owner, task_id: str) -> Verb[list[CallRow]]:
-        """Return a task's breakpoint calls in the order in which they were made."""
-        return (yield from self._calls(owner, task_id, ""))
-
-    @read
-    def open_calls(self, owner: Owner, task_id: str) -> Verb[list[CallRow]]:
-        """Return the calls of a task that callers can answer, in the same order.
-
-        Those without an answer that callers see, but for those whose approval was given.
-        """
-        return (yield from self._calls(owner, task_id, f"AND {_CALLERS_ANSWER}"))
-
-    def _calls(self, owner: Owner, task_id: str, which: str) -> Verb[list[CallRow]]:
-        text = f"SELECT {CALL_COLUMNS} FROM calls WHERE task = {THE_TASK} {which} ORDER BY id"
-        rows = yield from whole_rows(self.sql, CALL_RECORDS, Query(text, (*owner, task_id)))
-        return [CallRow(*row) for row in rows]
-
-    @read
-    def short_calls(
-        self, owner: Owner, task_ids: Sequence[str], max_shown: int
-    ) -> Verb[dict[str, list[CallRow]]]:
-        """Return the `open_calls` of some tasks, without tasks that have none.
-
-        Args:
-            owner: Whose tasks they are.
-            task_ids: The tasks.
-            max_shown: A longer ``shown``, in characters, is not read: the row has ``{}`` there.
-        """
-        # What begins with a space has its large texts elsewhere.
-        shown = "CASE WHEN length(shown) <= $4 AND shown NOT LIKE ' %' THEN shown ELSE '{}' END"
-        text = f"""
-            SELECT task_id, agent, call_id, call, {shown}, NULL, control
-            FROM calls JOIN tasks ON tasks.key = calls.task
-            WHERE {OWNED} AND task_id {self.sql.among("$5")} AND {_CALLERS_ANSWER}
-            ORDER BY calls.id"""
-        found: dict[str, list[CallRow]] = {}
-        rows = yield Query(text, (*owner, max_shown, self.sql.list(task_ids)))
-        for task_id, *row in rows:
-            found.setdefault(task_id, []).append(CallRow(*row))
-        return found
-
-    @read
-    def paused_on(self, owner: Owner, call_ids: Sequence[str], among: int) -> Verb[str | None]:
-        """Return the id of the newest paused task that waits for one of some calls, or None.
-
-        Args:
-            owner: Whose task it is.
-            call_ids: The calls' ids.
-            among: How many of the owner's newest tasks are looked at, whatever their state.
-        """
-        text = f"""
-            SELECT task_id FROM (
-                SELECT key, task_id, state FROM tasks WHERE {OWNED} ORDER BY key DESC LIMIT $4
-            ) AS newest
-            WHERE state = 'paused' AND EXISTS (
-                SELECT 1 FROM calls WHERE calls.task = newest.key
-                    AND call_id {self.sql.among("$5")} AND answer IS NULL AND shown <> '')
-            ORDER BY key DESC LIMIT 1"""
-        rows = yield Query(text, (*owner, among, self.sql.list(call_ids)))
-        return str(rows[0][0]) if rows else None
 
     @read
     def response(self, owner: Owner, task_id: str) -> Verb[str | None]:

@@ -19,7 +19,7 @@ from pydantic_core import from_json
 from mail.clock import Clock
 from mail.core.approvals import ALLOWS, Answer, Answerer, read_answer
 from mail.core.events import TaskEvent
-from mail.db.approvals import ApprovalFilter, ApprovalVerbs, StoredApproval
+from mail.db.calls import CallFilter, CallRow, CallVerbs, StoredCall
 from mail.db.records import Owner
 from mail.errors import (
     ApprovalClosed,
@@ -55,11 +55,11 @@ _LEAST_SECONDS: Final = 0.02
 
 _log = logging.getLogger(__name__)
 
-Decide = Callable[[StoredApproval, Answer, Answerer], Awaitable[None]]
+Decide = Callable[[StoredCall, Answer, Answerer], Awaitable[None]]
 """Stores an answer and acts on it."""
 
 
-def approval_record(found: StoredApproval) -> dict[str, Any]:
+def approval_record(found: StoredCall) -> dict[str, Any]:
     """Return the record of an approval."""
     row, config = found.row, from_json(found.row.config)
     return {
@@ -72,30 +72,38 @@ def approval_record(found: StoredApproval) -> dict[str, Any]:
         "status": row.status,
         "created_at": row.created_at,
         "expires_at": row.expires_at or None,
-        "action_request": from_json(row.request),
+        "action_request": row.request,
         "config": {name: bool(config[name]) for name in ALLOWS.values()},
         "approvers": row.approvers.split(),
         "description": row.description,
-        "answer": None if row.answer is None else from_json(row.answer),
-        "answered_by": row.answered_by or None,
-        "answered_at": row.answered_at or None,
+        "answer": _answer(row),
+        "answered_by": row.decided_by or None,
+        "answered_at": row.decided_at or None,
     }
 
 
-def _memory(found: StoredApproval) -> int:
+def _answer(row: CallRow) -> dict[str, Any] | None:
+    if row.decision is None:
+        return None
+    given = from_json(row.decision)
+    args = row.answer if given["type"] == "response" else given.get("args")
+    return {"type": given["type"], "args": args}
+
+
+def _memory(found: StoredCall) -> int:
     return found.row.memory
 
 
-def change_event(found: StoredApproval) -> TaskEvent:
+def change_event(found: StoredCall) -> TaskEvent:
     """Return the event of an approval that was opened or closed, numbered by its change."""
     row = found.row
     opened = row.status == "open"
-    action = from_json(row.request)["action"]
+    action = row.request["action"]
     text = f"agent {row.agent} asks about a call of {action}" if opened else row.status
     return TaskEvent(
         task_id=found.task_id,
         kind="approval_opened" if opened else "approval_closed",
-        timestamp=row.created_at if opened else row.answered_at,
+        timestamp=row.created_at if opened else row.decided_at,
         seq=found.change,
         description=text,
         extra=approval_record(found),
@@ -104,8 +112,8 @@ def change_event(found: StoredApproval) -> TaskEvent:
 
 
 async def end_in_time(
-    store: ApprovalVerbs,
-    act: Callable[[StoredApproval], Awaitable[object]],
+    store: CallVerbs,
+    act: Callable[[StoredCall], Awaitable[object]],
     swarm: Callable[[], str],
     clock: Clock,
     *,
@@ -156,8 +164,8 @@ class _Deadlines:
 
     def __init__(
         self,
-        store: ApprovalVerbs,
-        act: Callable[[StoredApproval], Awaitable[object]],
+        store: CallVerbs,
+        act: Callable[[StoredCall], Awaitable[object]],
         swarm: Callable[[], str],
         owner: Owner | None,
     ) -> None:
@@ -184,7 +192,7 @@ class _Deadlines:
         soonest = min((at for at, _ in self.put_off.values()), default=float("inf"))
         return max(_LEAST_SECONDS, soonest - time.monotonic())
 
-    async def _ended(self, found: StoredApproval) -> bool:
+    async def _ended(self, found: StoredCall) -> bool:
         """End one; False if it was not ended, so that it is looked at again later.
 
         One that somebody has closed meanwhile is not due then, and is forgotten.
@@ -221,7 +229,7 @@ class ApprovalDesk:
         decide: Acts on an answer.
     """
 
-    store: ApprovalVerbs
+    store: CallVerbs
     swarm: str
     decide: Decide
 
@@ -289,9 +297,7 @@ class ApprovalDesk:
             pages.leave()
         yield self._note("server_drain")
 
-    async def _changed(
-        self, pages: EventPages, which: ApprovalFilter, after: int
-    ) -> deque[StoredApproval]:
+    async def _changed(self, pages: EventPages, which: CallFilter, after: int) -> deque[StoredCall]:
         most = 1 if pages.is_large else _AT_ONCE  # the next may be as large: look at no others
         sizes = await self.store.approval_sizes(which, most, after=after)
         read = partial(self.store.changed_approvals, which, after)
@@ -300,7 +306,7 @@ class ApprovalDesk:
     def _note(self, kind: str) -> TaskEvent:
         return TaskEvent(task_id="", kind=kind, timestamp=datetime.now(UTC).isoformat())
 
-    async def get(self, who: Answerer, approval_id: str) -> StoredApproval:
+    async def get(self, who: Answerer, approval_id: str) -> StoredCall:
         """Return an approval.
 
         Raises:
@@ -355,19 +361,21 @@ class ApprovalDesk:
         found = await self._brief(who, approval_id, room)
         return found.owner, found.task_id
 
-    async def _brief(self, who: Answerer, approval_id: str, room: Room) -> StoredApproval:
+    async def _brief(self, who: Answerer, approval_id: str, room: Room) -> StoredCall:
         """Return an approval without what may be large: nothing holds that meanwhile."""
         async with room.reading:
             found = await self.get(who, approval_id)
-        return found._replace(row=found.row._replace(request="", description="", answer=None))
+        return found._replace(
+            row=found.row._replace(shown="", description="", decision=None, answer=None)
+        )
 
     def _owner(self, who: Answerer) -> Owner:
         return Owner(self.swarm, who.role, who.id)
 
-    def _seen_by(self, who: Answerer, status: str = "", task_id: str = "") -> ApprovalFilter:
-        return ApprovalFilter(self._owner(who), str(who), who.role == "admin", status, task_id)
+    def _seen_by(self, who: Answerer, status: str = "", task_id: str = "") -> CallFilter:
+        return CallFilter(self._owner(who), str(who), who.role == "admin", status, task_id)
 
-    def _concerns(self, found: StoredApproval, who: Answerer) -> bool:
+    def _concerns(self, found: StoredCall, who: Answerer) -> bool:
         named = f"\n{who}\n" in found.row.approvers
         return who.role == "admin" or found.owner == self._owner(who) or named
 
@@ -385,8 +393,8 @@ class ApprovalPage:
         more: Whether there are more; known when all were read.
     """
 
-    store: ApprovalVerbs
-    which: ApprovalFilter
+    store: CallVerbs
+    which: CallFilter
     limit: int
     room: Room
     last: int
@@ -415,10 +423,10 @@ class ApprovalPage:
         """Where the next page begins, or None."""
         return str(self.last) if self.more else None
 
-    async def _next(self, pages: EventPages, most: int) -> deque[StoredApproval]:
+    async def _next(self, pages: EventPages, most: int) -> deque[StoredCall]:
         sizes = await self.store.approval_sizes(self.which, most + 1, before=self.last)
 
-        async def read(number: int) -> list[StoredApproval]:
+        async def read(number: int) -> list[StoredCall]:
             self.more = number < len(sizes)
             return await self.store.list_approvals(self.which, before=self.last, limit=number)
 

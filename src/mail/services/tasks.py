@@ -22,7 +22,8 @@ from mail.core.interswarm import PEER_ROLE
 from mail.core.schema import check_task_id
 from mail.core.tasks import STEP_LIMIT, MAILTask, TaskState
 from mail.core.usage import Spending
-from mail.db.records import AsideRow, CallRow, Delivery, OutboxRow, Owner, TaskRow
+from mail.db.calls import CallRow
+from mail.db.records import AsideRow, Delivery, OutboxRow, Owner, TaskRow
 from mail.db.store import Store
 from mail.errors import ProtocolError, UnknownTask
 from mail.services.event_log import EventLog, EventPages, Room, Subscription

@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Collection, Iterator
 from typing import Any, Final
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from mail.clock import Clock
 from mail.core.tasks import TaskState
-from mail.db.approvals import ApprovalRow
+from mail.db.calls import CallRow
 from mail.db.post import Post
 from mail.db.webhooks import WebhookRow
 
@@ -36,7 +36,7 @@ class WebhookNews:
 
     def told_by(self, post: Post) -> tuple[WebhookRow, ...]:
         """Return the messages that tell of a commit."""
-        if not post.approvals and not post.snapshot:
+        if not post.calls and not post.snapshot:
             return ()
         return tuple(self._told_by(post))
 
@@ -56,8 +56,8 @@ class WebhookNews:
     def _told_by(self, post: Post) -> Iterator[WebhookRow]:
         state = post.task.state
         if "approval" in self._events:
-            for row in post.approvals:
-                if row.status == "open":
+            for row in post.calls:
+                if row.approval_id and row.status == "open":
                     yield self._message(post, "approval", {"approval": _shown(row)})
         # A task whose run has ended goes on when other messages of its owner's wait.
         if post.snapshot and state is TaskState.PAUSED and "paused" in self._events:
@@ -84,12 +84,12 @@ class WebhookNews:
         return WebhookRow(message_id, event, task.task_id, str(owner), text, now)
 
 
-def _shown(row: ApprovalRow) -> dict[str, Any]:
+def _shown(row: CallRow) -> dict[str, Any]:
     """Return what is told of a call: not its arguments, and not its description."""
     return {
         "approval_id": row.approval_id,
         "kind": row.kind,
         "agent": row.agent[:_LONGEST_NAME],
-        "action": str(from_json(row.request)["action"])[:_LONGEST_NAME],
+        "action": row.request["action"][:_LONGEST_NAME],
         "expires_at": row.expires_at or None,
     }

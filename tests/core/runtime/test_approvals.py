@@ -17,7 +17,7 @@ from mail.core.runtime.held_calls import default_description
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import TEXT_TOOL
-from mail.db.approvals import ApprovalRow, StoredApproval
+from mail.db.calls import StoredCall
 from mail.db.memory import MemoryStore
 from mail.db.records import Owner
 from mail.errors import (
@@ -33,7 +33,7 @@ from mail.errors import (
 from mail.services.approvals import ApprovalDesk, end_in_time
 from mail.services.event_log import Room
 from mail.testing import agent_from
-from tests.support.sql import change, put_held
+from tests.support.sql import change, held_call, put_held
 from tests.support.swarm import runtime_of, supervisor, user_message, worker
 
 SEND = {
@@ -525,14 +525,11 @@ async def test_deadlines_that_cannot_be_kept_stop_no_other_and_are_looked_at_now
     store, owner = MemoryStore(), Owner("s", "user", "u")
     gone, broken = 70, 2  # more than are read at once
     for number in range(gone + broken + 1):
-        row = ApprovalRow(
-            f"a{number:03}", "x", "c", "approval", "open", "", "{}", "{}", "", expires_at="2020"
-        )
-        await put_held(store, owner, "t", row)
+        await put_held(store, owner, "t", held_call(f"a{number:03}", expires_at="2020"))
     tried: list[str] = []
     ended = asyncio.Event()
 
-    async def act(found: StoredApproval) -> None:
+    async def act(found: StoredCall) -> None:
         tried.append(found.row.approval_id)
         if found.number <= gone:
             raise UnknownAgent("it has gone")
@@ -556,12 +553,11 @@ async def test_a_deadline_that_nobody_can_keep_now_is_not_asked_for_all_the_time
             self.asked += 1
             return await super().due_approvals(*args, **options)
 
-    async def act(found: StoredApproval) -> None:
+    async def act(found: StoredCall) -> None:
         """Leave it to its owner."""
 
     store = Counting()
-    row = ApprovalRow("a", "x", "c", "approval", "open", "", "{}", "{}", "", expires_at="2020")
-    await put_held(store, Owner("s", "user", "u"), "t", row)
+    await put_held(store, Owner("s", "user", "u"), "t", held_call("a", expires_at="2020"))
     timing = asyncio.create_task(end_in_time(store, act, lambda: "s", SystemClock()))
     await asyncio.sleep(0.15)
     assert not timing.done() and store.asked <= 3
@@ -577,9 +573,9 @@ async def waiting(*sizes: int) -> tuple[MemoryStore, ApprovalDesk]:
     store, owner = MemoryStore(), Owner("s", "user", "u")
     config = json.dumps(dict.fromkeys(ALLOWS.values(), True))
     for number, size in enumerate(sizes):
-        request = json.dumps({"action": "send", "args": {"text": "x" * size}})
-        kept = (f"{number}", "x", "c", "approval", "open", "", request, config, "\nowner\n")
-        await put_held(store, owner, "t", ApprovalRow(*kept))
+        text = "x" * size
+        call = held_call(f"{number}", {"text": text}, config=config, approvers="\nowner\n")
+        await put_held(store, owner, "t", call)
     return store, ApprovalDesk(store, "s", _decide)
 
 
@@ -632,7 +628,7 @@ async def test_large_calls_that_nobody_reads_wait_for_room(reads: str) -> None:
     assert len(done) == (3 if reads == "whole" else 2)
     assert room.taken < 1_300_000
     # Beside the record that is sent, nothing holds what was read.
-    assert not [each for each in gc.get_objects() if type(each) is StoredApproval]
+    assert not [each for each in gc.get_objects() if type(each) is StoredCall]
     await done[0].aclose()
     for _ in range(100):
         await asyncio.sleep(0)
@@ -649,14 +645,15 @@ async def test_large_calls_that_nobody_reads_wait_for_room(reads: str) -> None:
 @pytest.mark.parametrize("reads", ["page", "events", "whole"])
 async def test_a_call_with_a_wide_character_counts_as_what_it_takes_in_memory(reads: str) -> None:
     store, desk = await waiting(100_000)
-    await change(store, "UPDATE approvals SET description = $1", "\N{OPEN BOOK}" * 9)
+    await change(store, "UPDATE calls SET description = $1", "\N{OPEN BOOK}" * 9)
     room = Room()
     first = reading(desk, reads, room)
     await anext(first)
     assert 100_000 < room.taken < 110_000
     await first.aclose()
-    request = json.dumps({"action": "\N{OPEN BOOK}", "args": "x" * 100_000}, ensure_ascii=False)
-    await change(store, "UPDATE approvals SET request = $1", request)
+    shown = {"name": "\N{OPEN BOOK}", "arguments": json.dumps("x" * 100_000)}
+    text = json.dumps(shown, ensure_ascii=False)
+    await change(store, "UPDATE calls SET shown = $1", text)
     second = reading(desk, reads, room)
     await anext(second)
     assert room.taken > 400_000
@@ -694,9 +691,9 @@ async def test_calls_that_are_answered_are_read_one_by_one_and_not_kept_meanwhil
 ) -> None:
     store, desk = await waiting(*[400_000] * 3)
     read, reads, most = store.find_approval, 0, 0
-    decided: list[StoredApproval] = []
+    decided: list[StoredCall] = []
 
-    async def slowly(*given: Any) -> StoredApproval | None:
+    async def slowly(*given: Any) -> StoredCall | None:
         nonlocal reads, most
         reads += 1
         most = max(most, reads)
@@ -705,7 +702,7 @@ async def test_calls_that_are_answered_are_read_one_by_one_and_not_kept_meanwhil
         reads -= 1
         return await read(*given)
 
-    async def decide(found: StoredApproval, *_: object) -> None:
+    async def decide(found: StoredCall, *_: object) -> None:
         decided.append(found)
 
     monkeypatch.setattr(store, "find_approval", slowly)

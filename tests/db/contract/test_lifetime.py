@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from mail.core.tasks import TaskState
-from mail.db.records import CallRow, HistoryRow, JournalRow
+from mail.db.calls import CallRow
+from mail.db.records import HistoryRow, JournalRow
 from mail.db.store import Store
 from mail.errors import StoreError
 from tests.support.databases import Database

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mail.core.tasks import TaskState
+from mail.db.calls import CallRow
 from mail.db.desk import DeskPost, LetterRow, PageRow
 from mail.db.files import FileRow
 from mail.db.preferences import KEPT_VERSIONS, PreferenceChange, VersionRow, new_feedback
 from mail.db.records import (
-    CallRow,
     HistoryRow,
     IdempotencyRow,
     InboxRow,

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import pytest
 
 from mail.core.tasks import TaskState
-from mail.db.approvals import ApprovalFilter, ApprovalRow
-from mail.db.records import CallRow, HistoryRow, JournalRow, MemoryRow, Owner
+from mail.db.calls import CallFilter, CallRow
+from mail.db.records import HistoryRow, JournalRow, MemoryRow, Owner
 from mail.db.store import Store
 from mail.errors import StoreConflict
 
@@ -477,12 +477,10 @@ class TestWhatATaskKeeps:
         shown = {"done": "{}", "wait": "", "given": "{}", "short": '{"id": "short"}'}
         shown |= {"long": long, "many": many}
         kept = [CallRow("a", name, "{}", text, control="[]") for name, text in shown.items()]
-        kept[0] = kept[0]._replace(answer="42")
-        asked = [
-            ApprovalRow(name, "a", name, "approval", status, "", "{}", "{}", "")
-            for name, status in (("given", "accepted"), ("short", "open"))
-        ]
-        await store.post(rows.post(calls=tuple(kept), approvals=tuple(asked)))
+        kept[0] = kept[0]._replace(answer="42", status="responded")
+        kept[1] = kept[1]._replace(kind="wait")
+        kept[2] = kept[2]._replace(kind="approval", approval_id="given", status="accepted")
+        await store.post(rows.post(calls=tuple(kept)))
         assert await store.open_calls(rows.alice, "t1") == kept[3:]
         short = [kept[3], *[call._replace(shown="{}") for call in kept[4:]]]
         await store.post(rows.post("t2", task=rows.task("t2"), calls=(kept[3],)))
@@ -498,13 +496,13 @@ class TestWhatATaskKeeps:
         self, store: Store, rows: Rows
     ) -> None:
         asked = [
-            ApprovalRow(name, "a", name, "approval", "open", "", "x" * 9000, "{}", "", "é" * size)
+            CallRow("a", name, "{}", "x" * 9000, approval_id=name, description="é" * size)
             for name, size in (("one", 1), ("two", 20), ("three", 300))
         ]
-        await store.post(rows.post(approvals=tuple(asked)))
+        await store.post(rows.post(calls=tuple(asked)))
         again = asked[0]._replace(status="responded", answer="four")
-        await store.post(rows.post(approvals=(again,)))
-        every = ApprovalFilter(rows.alice)
+        await store.post(rows.post(calls=(again,)))
+        every = CallFilter(rows.alice)
         assert await store.approval_sizes(every, 9) == [9600, 9040, 9006]
         newest, *older = await store.list_approvals(every)
         assert await store.approval_sizes(every, 1, before=newest.number) == [9040]
@@ -611,7 +609,7 @@ async def test_the_newest_paused_task_that_waits_for_a_call_is_found(
     await put("t1", asked)
     await put("t2", asked._replace(agent="b"))
     await put("t3", asked._replace(answer="{}"))
-    await put("t4", asked._replace(shown=""))
+    await put("t4", asked._replace(kind="wait", shown=""))
     await put("t5", asked, TaskState.RUNNING)
     await put("t6", asked._replace(call_id="c2"))
     assert await store.paused_on(rows.alice, ["c0", "c1"], 100) == "t2"

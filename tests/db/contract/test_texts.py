@@ -12,8 +12,9 @@ from pydantic_core import to_json
 from mail.core.render import xml_text
 from mail.core.tasks import TaskState
 from mail.db import packing
+from mail.db.calls import CallRow
 from mail.db.post import Post
-from mail.db.records import CallRow, HistoryRow, JournalRow
+from mail.db.records import HistoryRow, JournalRow
 from mail.db.store import Store
 from tests.support.databases import Database, PostgresDatabase
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pydantic_core import from_json, to_json
 
 from mail.clock import Clock, format_uuid
-from mail.core.approvals import DECIDED
 from mail.core.envelope import Envelope
 from mail.core.runtime.correspondence import Correspondence
 from mail.core.runtime.mailbox import LaneKey, QueuedMessage
@@ -25,8 +24,8 @@ from mail.core.tasks import TaskState
 from mail.core.teams import wait_cycle
 from mail.core.tools.offer import NO_OFFER, Offer
 from mail.core.usage import Spending, Usage
-from mail.db.approvals import ApprovalRow
-from mail.db.records import CallRow, EventRow, TaskRow
+from mail.db.calls import CallRow
+from mail.db.records import EventRow, TaskRow
 
 if TYPE_CHECKING:
     from mail.core.addresses import MAILAddress
@@ -142,7 +141,6 @@ class ActiveTask:
     or is being worked on; ``away`` names the agents whose mail was put off and comes back by itself
     (it counts as arriving).
     ``waits`` are the open waits for teammates by (agent, call id); each counts as arriving.
-    ``approvals`` are what people are asked about the calls in ``calls``, by the same keys.
     ``replies`` are the participants' letters, by agent, that ended waits of agents which wait on.
     ``asks`` maps (who asked, who was asked) to the open request ids, oldest first.
     ``exhausted`` tells why the task's budget allows no further model call; it fails for that
@@ -168,7 +166,6 @@ class ActiveTask:
     out: set[int] = field(default_factory=set)
     asks: Asks = field(default_factory=dict)
     calls: dict[tuple[str, str], CallRow] = field(default_factory=dict)
-    approvals: dict[tuple[str, str], ApprovalRow] = field(default_factory=dict)
     waits: dict[tuple[str, str], TeamWait] = field(default_factory=dict)
     replies: dict[str, list[str]] = field(default_factory=dict)
     waiters: list[Waiter] = field(default_factory=list)
@@ -256,17 +253,7 @@ class ActiveTask:
 
     def asked_calls(self, agent: str | None = None) -> list[CallRow]:
         """Return the open calls that nobody has answered: an accepted one is open until it ran."""
-        return [call for call in self.open_calls(agent) if not self.is_decided(call)]
-
-    def is_decided(self, call: CallRow) -> bool:
-        """Tell whether a call is to be run, because somebody has accepted it."""
-        held = self.approvals.get((call.agent, call.call_id))
-        return held is not None and held.status in DECIDED
-
-    def is_held(self, call: CallRow) -> bool:
-        """Tell whether a call needs an approval, which the call of a breakpoint tool does not."""
-        held = self.approvals.get((call.agent, call.call_id))
-        return held is not None and held.kind == "approval"
+        return [call for call in self.open_calls(agent) if call.is_asked]
 
     def open_waits(self, agent: str) -> list[TeamWait]:
         """Return an agent's waits for teammates whose results are not on their way."""

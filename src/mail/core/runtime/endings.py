@@ -16,7 +16,7 @@ from mail.core.runtime.active_tasks import ActiveTask, Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.correspondence import DeskParts, message_id_for, plain
 from mail.core.runtime.delivery import Mail, MailDelivery
-from mail.core.runtime.held_calls import UNANSWERED, closed_approvals
+from mail.core.runtime.held_calls import UNANSWERED
 from mail.core.runtime.offers import take_back
 from mail.core.runtime.peering import Ask, swarm_of
 from mail.core.runtime.team_waits import end_of_waits
@@ -26,10 +26,10 @@ from mail.core.runtime.waiters import RunResult, Waiter
 from mail.core.tasks import STEP_LIMIT, TaskState
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.offer import NO_OFFER
-from mail.db.approvals import ApprovalRow
+from mail.db.calls import CallRow
 from mail.db.desk import LetterRow
 from mail.db.post import Post
-from mail.db.records import CallRow, EventRow, HistoryRow, MemoryRow, OutboxRow
+from mail.db.records import EventRow, HistoryRow, MemoryRow, OutboxRow
 
 _TOLD: Final = {
     TaskState.COMPLETED: Subject.TASK_COMPLETE,
@@ -56,7 +56,6 @@ class Ending:
     everybody: bool = False
     unanswered: set[str] = field(default_factory=set)
     calls: tuple[CallRow, ...] = ()
-    approvals: tuple[ApprovalRow, ...] = ()
     histories: tuple[HistoryRow, ...] = ()
     settled: tuple[int, ...] = ()
     memories: tuple[MemoryRow, ...] = ()
@@ -69,7 +68,6 @@ class Ending:
         post.events += self.events
         post.histories += self.histories
         post.calls += self.calls
-        post.approvals += self.approvals
         post.memories += self.memories
         post.settled += self.settled
         post.outbox += self.outbox
@@ -261,8 +259,10 @@ class Endings:
             if runs and status is not TaskState.CANCELLED:
                 continue  # its result comes
             text = _CUT_OFF if runs else UNANSWERED
-            closed = call._replace(answer=text)
-            task.calls[(call.agent, call.call_id)] = closed
+            closed = call._replace(
+                answer=text, status="cancelled", decided_at=call.decided_at or task.now()
+            )
+            task.calls[call.key] = closed
             entry = AgentToolCall.model_validate_json(call.call).create_response_msg(text)
             rows.append(closed)
             if swarm_of(create_agent_address(call.agent)):
@@ -317,7 +317,6 @@ class Endings:
             everybody=everybody,
             unanswered=unanswered,
             calls=calls,
-            approvals=closed_approvals(task, calls) if calls else (),
             histories=histories,
             settled=settled,
             memories=() if task.offer is NO_OFFER else take_back(task, message.timestamp),
@@ -398,7 +397,7 @@ class Endings:
         """Show the host the open calls: the results come from its own caller."""
         peering = task.peering
         # Held calls are answered here: the host waits for them as for anything that takes long.
-        calls = [call for call in task.open_calls() if not task.is_held(call)]
+        calls = [call for call in task.open_calls() if call.kind != "approval"]
         if peering is None or not task.host or not calls:
             return
         asked = [ask.asker for ask in peering.owed.values()]

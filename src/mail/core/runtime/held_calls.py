@@ -46,10 +46,10 @@ from mail.core.runtime.turn_result import EventDraft, TurnResult, storable
 from mail.core.tools.call import AgentToolCall, problem_of_arguments, to_be_answered
 from mail.core.tools.catalogue import CATALOGUE, check_usable, parse_arguments
 from mail.core.tools.convert import normalize_breakpoint_tool_call
-from mail.db.approvals import ApprovalRow
+from mail.db.calls import CallRow
 from mail.db.post import Post
 from mail.db.preferences import FeedbackRow, new_feedback
-from mail.db.records import CallRow, EventRow, HistoryRow
+from mail.db.records import EventRow, HistoryRow
 from mail.errors import (
     AlreadyAnswered,
     ApprovalClosed,
@@ -211,15 +211,22 @@ def _cut(text: str) -> str:
     return data[:_MOST_DESCRIBED].decode(errors="ignore") + "\n[cut here]"
 
 
-def approval_rows(
-    turn: Turn, turn_result: TurnResult, calls: Sequence[CallRow], context: RuntimeContext
-) -> list[ApprovalRow]:
-    """Return what people are asked about a turn's open calls."""
-    now = turn.task.now()
-    rows = []
-    for made, call in zip(turn_result.paused, calls, strict=True):
-        approval = context.approval_for(turn.agent, made.tool_name)
-        if made.tool_name in context.breakpoint_tools or made.tool_name in turn.task.offer.names:
+def open_rows(turn: Turn, turn_result: TurnResult, context: RuntimeContext) -> list[CallRow]:
+    """Return a turn's held calls as the store keeps them, with what people are asked about them.
+
+    Callers see the provider's call ids, but an id names one call of the task: a further call with
+    the same id, of another agent or of a later turn, gets one of its own.
+    """
+    taken = {call.call_id for call in turn.task.calls.values()}
+    control = Control(ControlKind.RESUME, origin=turn.origin, step=turn.manual).to_json()
+    now, rows = turn.task.now(), []
+    for call in turn_result.paused:
+        name = free_call_id(call.tool_call_id or "call", taken)
+        taken.add(name)
+        written = {"arguments": turn_result.arguments_of(call)}
+        shown = normalize_breakpoint_tool_call(call, written) | {"id": name, "call_id": name}
+        approval = context.approval_for(turn.agent, call.tool_name)
+        if call.tool_name in context.breakpoint_tools or call.tool_name in turn.task.offer.names:
             approval = None
         until = ""
         config: dict[str, Any] = dict(BREAKPOINT_CONFIG)
@@ -232,73 +239,43 @@ def approval_rows(
             if approval.ttl is not None:
                 ttl = timedelta(seconds=approval.ttl)
                 until = (datetime.fromisoformat(now) + ttl).isoformat(timespec="microseconds")
+        digest = hashlib.sha256(f"{turn.step}/{name}".encode()).digest()
         rows.append(
-            ApprovalRow(
-                approval_id=_approval_id(turn, call),
-                agent=call.agent,
-                call_id=call.call_id,
+            CallRow(
+                agent=turn.agent,
+                call_id=name,
+                call=to_be_answered(call),
+                shown=to_json(shown).decode(),
+                control=control,
                 kind="breakpoint" if approval is None else "approval",
-                status="open",
+                approval_id=format_uuid(digest[:16], version=8),
                 created_at=now,
-                request=_request(made, turn_result.arguments_of(made)),
                 config=to_json(config).decode(),
-                approvers="".join(f"\n{name}" for name in approvers) + "\n",
-                description=turn_result.described.get(made.tool_call_id, ""),
+                approvers="".join(f"\n{each}" for each in approvers) + "\n",
+                description=turn_result.described.get(call.tool_call_id, ""),
                 expires_at=until,
             )
         )
     return rows
 
 
-def _request(call: AgentToolCall, arguments: str) -> str:
-    """Return what people are asked about, as JSON, of a call and its arguments in JSON."""
-    if any(name[0] in arguments and name in arguments for name in ("NaN", "Infinity")):
-        # An agent function of one's own may return them, and no answer can have them in JSON.
-        arguments = to_json(call.tool_args, inf_nan_mode="null").decode()
-    return f'{{"action":{to_json(call.tool_name).decode()},"args":{arguments}}}'
-
-
-def _approval_id(turn: Turn, call: CallRow) -> str:
-    text = f"{turn.step}/{call.call_id}"
-    return format_uuid(hashlib.sha256(text.encode()).digest()[:16], version=8)
-
-
-def open_events(rows: Sequence[ApprovalRow]) -> list[EventDraft]:
-    """Return the events of held calls; those of breakpoint tools have their own."""
-    return [
-        EventDraft(
-            "approval_requested",
-            f"agent {row.agent} needs an approval to call {from_json(row.request)['action']}",
-            {
-                "caller": row.agent,
-                "approval_id": row.approval_id,
-                "call_id": row.call_id,
-                "action_request": from_json(row.request),
-                "expires_at": row.expires_at or None,
-            },
-        )
-        for row in rows
-        if row.kind == "approval"
-    ]
-
-
-def call_rows(turn: Turn, turn_result: TurnResult) -> list[CallRow]:
-    """Return a turn's breakpoint calls as the store keeps them.
-
-    Callers see the provider's call ids, but an id names one call of the task: a further call with
-    the same id, of another agent or of a later turn, gets one of its own.
-    """
-    taken = {call.call_id for call in turn.task.calls.values()}
-    control = Control(ControlKind.RESUME, origin=turn.origin, step=turn.manual).to_json()
-    rows = []
-    for call in turn_result.paused:
-        name = free_call_id(call.tool_call_id or "call", taken)
-        taken.add(name)
-        written = {"arguments": turn_result.arguments_of(call)}
-        shown = normalize_breakpoint_tool_call(call, written) | {"id": name, "call_id": name}
-        text = to_json(shown).decode()
-        rows.append(CallRow(turn.agent, name, to_be_answered(call), text, control=control))
-    return rows
+def open_events(rows: Sequence[CallRow]) -> list[EventDraft]:
+    """Return the events of calls that need an approval; those of others have their own."""
+    events = []
+    for row in rows:
+        if row.kind != "approval":
+            continue
+        request = row.request
+        told = {
+            "caller": row.agent,
+            "approval_id": row.approval_id,
+            "call_id": row.call_id,
+            "action_request": request,
+            "expires_at": row.expires_at or None,
+        }
+        text = f"agent {row.agent} needs an approval to call {request['action']}"
+        events.append(EventDraft("approval_requested", text, told))
+    return events
 
 
 def free_call_id(call_id: str, taken: Collection[str]) -> str:
@@ -437,7 +414,7 @@ def _listing(names: Sequence[str]) -> str:
 
 
 def check_answer(
-    task: ActiveTask, row: ApprovalRow, answer: Answer, by: Answerer, context: RuntimeContext
+    task: ActiveTask, row: CallRow, answer: Answer, by: Answerer, context: RuntimeContext
 ) -> Answer:
     """Check an answer; return it with the arguments that fit the tool's schema.
 
@@ -468,7 +445,7 @@ def check_answer(
 
 
 async def checked_answer(
-    task: ActiveTask, row: ApprovalRow, answer: Answer, by: Answerer, context: RuntimeContext
+    task: ActiveTask, row: CallRow, answer: Answer, by: Answerer, context: RuntimeContext
 ) -> Answer:
     """Check an answer as `check_answer` does; in a thread if its arguments are long.
 
@@ -478,22 +455,22 @@ async def checked_answer(
     if not is_long(answer.args):
         return check_answer(task, row, answer, by, context)
     checked = await asyncio.to_thread(check_answer, task, row, answer, by, context)
-    newest = task.approvals.get((row.agent, row.call_id))
+    newest = task.calls.get(row.key)
     if newest is not row:  # its run has ended meanwhile
         raise ApprovalClosed(newest.status if newest else "ignored")
     return checked
 
 
-def _check_repeated(row: ApprovalRow, answer: Answer, context: RuntimeContext) -> None:
+def _check_repeated(row: CallRow, answer: Answer, context: RuntimeContext) -> None:
     """Refuse to accept a call with arguments that are not its own: they would not be run."""
-    asked = from_json(row.request)
+    asked = row.request
     given = coerced(answer.args or {}, _schema(row.agent, asked["action"], context))
     if answer.action not in ("", asked["action"]) or given != asked["args"]:
         raise ApprovalError("to run the call with other arguments, answer with 'edit'")
 
 
-def _check_edit(row: ApprovalRow, answer: Answer, context: RuntimeContext) -> Answer:
-    action = from_json(row.request)["action"]
+def _check_edit(row: CallRow, answer: Answer, context: RuntimeContext) -> Answer:
+    action = row.request["action"]
     if answer.action not in ("", action):
         raise ApprovalError(f"an edit cannot change the tool: this is a call of '{action}'")
     given = storable_arguments(answer.args or {})
@@ -578,20 +555,21 @@ def _kinds(shape: Mapping[str, Any], schema: Mapping[str, Any], depth: int = 0) 
 
 
 def told_answer(
-    row: ApprovalRow, answer: Answer, by: Answerer, now: str, *, late: bool = False
-) -> tuple[ApprovalRow, EventDraft]:
-    """Return an approval with its answer, and the event of that.
+    row: CallRow, answer: Answer, by: Answerer, now: str, *, late: bool = False
+) -> tuple[CallRow, EventDraft]:
+    """Return a call with what was decided, and the event of that.
 
     Args:
         late: Nobody answered in time.
     """
+    decision = {"type": answer.type} if answer.type != "edit" else answer.to_wire()
     closed = row._replace(
         status="expired" if late and answer.type != "accept" else STATUSES[answer.type],
-        answer=to_json(answer.to_wire()).decode(),
-        answered_by="" if late else str(by),
-        answered_at=now,
+        decision=to_json(decision).decode(),
+        decided_by="" if late else str(by),
+        decided_at=now,
     )
-    request = from_json(row.request)
+    request = row.request
     told: dict[str, Any] = {
         "caller": row.agent,
         "approval_id": row.approval_id,
@@ -611,28 +589,28 @@ def told_answer(
     return closed, EventDraft("approval_answered", text, told)
 
 
-def feedback_of(row: ApprovalRow, task_id: str) -> tuple[FeedbackRow, ...]:
-    """Return what an answer teaches a memory, if the approval says so; see `docs/memory.md`.
+def feedback_of(row: CallRow, task_id: str) -> tuple[FeedbackRow, ...]:
+    """Return what a decided call teaches a memory, if its approval says so; see `docs/memory.md`.
 
     Args:
-        row: The approval with its answer.
+        row: The call.
         task_id: Its task.
     """
-    answer = from_json(row.answer or "{}")
-    memory = from_json(row.config).get("feedback", {}).get(answer.get("type"))
-    if memory is None or not row.answered_by:
+    decision = from_json(row.decision or "{}")
+    memory = from_json(row.config).get("feedback", {}).get(decision.get("type"))
+    if memory is None or not row.decided_by:
         return ()
-    request, args = from_json(row.request), answer["args"]
+    request, change = row.request, row.answer if decision["type"] == "response" else None
     taught = new_feedback(
         approval_id=row.approval_id,
         memory=memory,
         task_id=task_id,
-        type=answer["type"],
+        type=decision["type"],
         action=request["action"],
         args=request["args"],
-        change=args["args"] if answer["type"] == "edit" else args,
+        change=decision["args"]["args"] if decision["type"] == "edit" else change,
         task_text=row.description,
-        now=row.answered_at,
+        now=row.decided_at,
     )
     return (taught,)
 
@@ -646,7 +624,7 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, A
     }
 
 
-def late_answer(row: ApprovalRow) -> Answer:
+def late_answer(row: CallRow) -> Answer:
     """Return what becomes of a call that nobody has answered in time."""
     config = from_json(row.config)
     if config.get("on_timeout") == "accept":
@@ -656,79 +634,54 @@ def late_answer(row: ApprovalRow) -> Answer:
     return Answer("response", text=DENIED.format(seconds=config.get("ttl") or 0))
 
 
-def ended_text(row: ApprovalRow, by: str) -> str:
+def ended_text(row: CallRow, by: str) -> str:
     """Return the answer of a task that ended because somebody ignored a call."""
-    return _ENDED.format(
-        by=by or "nobody answered in time, and the system", action=from_json(row.request)["action"]
-    )
-
-
-def closed_approvals(
-    task: ActiveTask, calls: Sequence[CallRow], status: str = "cancelled"
-) -> tuple[ApprovalRow, ...]:
-    """Note that calls were closed without an answer; return what stores that."""
-    closed = []
-    for call in calls:
-        row = task.approvals.get((call.agent, call.call_id))
-        if row is not None and (row.status == "open" or task_is_unrun(row)):
-            row = row._replace(status=status, answered_at=row.answered_at or task.now())
-            task.approvals[(call.agent, call.call_id)] = row
-            closed.append(row)
-    return tuple(closed)
-
-
-def task_is_unrun(row: ApprovalRow) -> bool:
-    """Tell whether a call was to be run."""
-    return row.status in ("accepted", "edited")
+    who = by or "nobody answered in time, and the system"
+    return _ENDED.format(by=who, action=row.request["action"])
 
 
 @dataclass(slots=True, eq=False)
 class Resumption:
     """What a resume changes.
 
-    ``calls`` are the answered rows, ``before`` the same rows as they were. ``ready`` are the agents
-    that have all of their results now; ``mail`` wakes them. ``approvals`` are those that the
-    answers close, and ``asked`` the same as they were; ``by`` is who answered one of them,
-    ``decided`` tells that a call is run or the run is ended, and ``edited`` names the agent whose
-    call was edited.
+    ``calls`` are the changed rows by their keys, ``before`` the same rows as they were. ``ready``
+    are the agents that have all of their results now; ``mail`` wakes them. ``by`` is who answered
+    one of the calls, and ``decided`` tells that a call is run or the run is ended.
     """
 
     task: ActiveTask
-    before: list[CallRow]
     mail: Mail
-    calls: list[CallRow] = field(default_factory=list)
+    before: dict[tuple[str, str], CallRow] = field(default_factory=dict)
+    calls: dict[tuple[str, str], CallRow] = field(default_factory=dict)
     histories: list[HistoryRow] = field(default_factory=list)
     events: list[EventRow] = field(default_factory=list)
     ready: dict[str, CallRow] = field(default_factory=dict)
-    approvals: list[ApprovalRow] = field(default_factory=list)
-    asked: list[ApprovalRow] = field(default_factory=list)
     by: Answerer | None = None
     decided: bool = False
-    edited: str = ""
 
     @property
     def steps(self) -> frozenset[str]:
         """The ids of the manual steps that the answered calls belong to."""
-        controls = [Control.from_json(row.control) for row in self.calls]
+        controls = [Control.from_json(row.control) for row in self.calls.values()]
         return frozenset(found.step.ref for found in controls if found and found.step)
 
     def apply(self) -> None:
         """Note the results in the live task."""
-        self._note(self.calls, self.approvals)
+        self.task.calls.update(self.calls)
 
     def undo(self) -> None:
         """Take `apply` back: the results could not be stored."""
-        self._note(self.before, self.asked)
+        self.task.calls.update(self.before)
 
-    def _note(self, rows: list[CallRow], approvals: list[ApprovalRow]) -> None:
-        self.task.calls.update(((row.agent, row.call_id), row) for row in rows)
-        self.task.approvals.update(((row.agent, row.call_id), row) for row in approvals)
+    def put(self, row: CallRow) -> None:
+        """Change a row."""
+        self.before[row.key] = self.task.calls[row.key]
+        self.calls[row.key] = row
 
-    def close(self, row: ApprovalRow, answer: Answer, by: Answerer, *, late: bool = False) -> None:
+    def close(self, row: CallRow, answer: Answer, by: Answerer, *, late: bool = False) -> None:
         """Note an answer."""
         closed, event = told_answer(row, answer, by, self.task.now(), late=late)
-        self.asked.append(row)
-        self.approvals.append(closed)
+        self.put(closed)
         if row.kind == "approval":
             self.events.append(event.row(self.mail.moment))
 
@@ -736,15 +689,14 @@ class Resumption:
         """Put everything into a commit of the task."""
         post.deliveries = self.mail.deliveries
         post.events = (*self.events, *self.mail.events)
-        post.histories, post.calls = tuple(self.histories), tuple(self.calls)
-        post.approvals = tuple(self.approvals)
-        for row in self.approvals:
+        post.histories, post.calls = tuple(self.histories), tuple(self.calls.values())
+        for row in post.calls:
             post.feedback += feedback_of(row, self.task.task_id)
         post.outbox = tuple(self.mail.outbox)
 
     def stored(self, context: RuntimeContext) -> None:
         """Let the agents see their results, and those go on that have all of them."""
-        for agent in {row.agent for row in self.calls} | {self.edited}:
+        for agent in {row.agent for row in self.histories}:
             context.histories.forget(self.task.task_id, agent)
         self.task.fresh = False  # the store knows more of them now
         for agent in self.ready:
@@ -765,7 +717,7 @@ def prepare_resumption(
         UnknownAgent: a paused agent is not in the swarm any more.
     """
     answers = match_answers(task, payload)
-    resumption = Resumption(task, [row for row, _ in answers], Mail(task))
+    resumption = Resumption(task, Mail(task))
     _respond(resumption, answers, context, by)
     away: dict[str, list[dict[str, str]]] = {}
     for row, content in answers:
@@ -791,14 +743,13 @@ def _respond(
     """Take results for answers to what people are asked."""
     owner, task = context.owner, resumption.task
     for row, content in answers:
-        asked = task.approvals.get((row.agent, row.call_id))
-        if asked is None:
-            continue
         # Of a peer's task only the calls of breakpoint tools are that peer's to answer.
-        own = asked.kind == "breakpoint" or not context.host
+        own = row.kind == "breakpoint" or not context.host
         who = by or Answerer(owner.role, owner.id, participant=bool(context.guest), owner=own)
-        answer = check_answer(task, asked, Answer("response", text=content), who, context)
-        resumption.close(asked, answer, who)
+        answer = Answer("response", text=content)
+        if row.approval_id:
+            answer = check_answer(task, row, answer, who, context)
+        resumption.close(row, answer, who)
 
 
 def _wake(
@@ -820,7 +771,7 @@ def _wake(
 
 def prepare_decision(
     task: ActiveTask,
-    asked: ApprovalRow,
+    call: CallRow,
     answer: Answer,
     by: Answerer,
     context: RuntimeContext,
@@ -832,26 +783,24 @@ def prepare_decision(
         ApprovalClosed: the call has a result.
         UnknownAgent: the agent is not in the swarm any more, so its call can only be ignored.
     """
-    call = task.calls[(asked.agent, asked.call_id)]
     if call.answer is not None:
-        raise ApprovalClosed(asked.status)
+        raise ApprovalClosed(call.status)
     if call.agent not in context.agents:
         if not swarm_of(create_agent_address(call.agent)):
-            return _end_for_the_gone(task, asked, call, answer, by, context, mail_delivery)
+            return _end_for_the_gone(task, call, answer, by, context, mail_delivery)
         result = {"call_id": call.call_id, "content": answer.text}
         resumption = prepare_resumption(task, result, context, mail_delivery, by)
         resumption.by = by
         return resumption
-    resumption = Resumption(task, [], Mail(task), by=by)
+    resumption = Resumption(task, Mail(task), by=by)
     late = by.role == "system"
-    resumption.close(asked, answer, by, late=late)
+    resumption.close(call, answer, by, late=late)
     if answer.type in ("accept", "edit"):
-        _accept(resumption, call, asked, answer, context, mail_delivery)
+        _accept(resumption, call, answer, context, mail_delivery)
     elif answer.type == "ignore":
-        told = ended_text(asked, "" if late else str(by))
+        told = ended_text(call, "" if late else str(by))
         _ignore(resumption, call, told, context, mail_delivery)
     else:
-        resumption.before.append(call)
         _record(resumption, call, answer.text, here=True)
         _wake(resumption, context, mail_delivery)
     return resumption
@@ -859,7 +808,6 @@ def prepare_decision(
 
 def _end_for_the_gone(
     task: ActiveTask,
-    asked: ApprovalRow,
     call: CallRow,
     answer: Answer,
     by: Answerer,
@@ -877,8 +825,8 @@ def _end_for_the_gone(
             f"agent '{call.agent}', whose call '{call.call_id}' is, has gone; to end the task, "
             "ignore the call if that is allowed, or cancel the task"
         )
-    resumption = Resumption(task, [], Mail(task), by=by)
-    resumption.close(asked, Answer("ignore"), by, late=late)
+    resumption = Resumption(task, Mail(task), by=by)
+    resumption.close(call, Answer("ignore"), by, late=late)
     told = f"The workflow has ended: agent '{call.agent}', whose call waited, has left the swarm."
     _ignore(resumption, call, told, context, mail_delivery)
     return resumption
@@ -887,19 +835,17 @@ def _end_for_the_gone(
 def _accept(
     resumption: Resumption,
     call: CallRow,
-    asked: ApprovalRow,
     answer: Answer,
     context: RuntimeContext,
     mail_delivery: MailDelivery,
 ) -> None:
     """Have a call run; an edit becomes part of the agent's history at once."""
-    arguments = from_json(asked.request)["args"]
+    arguments = call.request["args"]
     if answer.type == "edit":
         arguments = dict(answer.args or {})
         made = AgentToolCall.model_validate_json(call.call)
         entry = to_json([edit_entry(made.tool_call_id, arguments)]).decode()
         resumption.histories.append(HistoryRow(call.agent, entry))
-        resumption.edited = call.agent
     before = Control.from_json(call.control)
     control = Control(
         ControlKind.RUN,
@@ -919,15 +865,11 @@ def _ignore(
     """End the run: no call is run that nobody has accepted."""
     task = resumption.task
     others = [each for each in task.asked_calls() if each != call and each.agent in context.agents]
-    resumption.before.extend((call, *others))
     here = call.agent in context.agents
     _record(resumption, call, IGNORED, here=here)
     for each in others:
+        resumption.put(each._replace(status="cancelled", decided_at=task.now()))
         _record(resumption, each, CANCELLED, here=True)
-        asked = task.approvals.get((each.agent, each.call_id))
-        if asked is not None:
-            resumption.asked.append(asked)
-            resumption.approvals.append(asked._replace(status="cancelled", answered_at=task.now()))
     agent = call.agent if here else context.finisher
     _send_decision(resumption, agent, Control(ControlKind.END, reason=told), context, mail_delivery)
 
@@ -948,11 +890,11 @@ def _send_decision(
 
 def _ready(resumption: Resumption) -> dict[str, CallRow]:
     """Return the agents whose last open calls are answered, each with one of its calls."""
-    done = {(row.agent, row.call_id) for row in resumption.calls}
+    done = resumption.calls
     return {
         row.agent: row
-        for row in resumption.calls
-        if all((c.agent, c.call_id) in done for c in resumption.task.open_calls(row.agent))
+        for row in done.values()
+        if all(call.key in done for call in resumption.task.open_calls(row.agent))
     }
 
 
@@ -979,7 +921,7 @@ def _send_results(
 
 def _record(resumption: Resumption, row: CallRow, content: str, *, here: bool) -> AgentToolCall:
     """Note the result of a call, also in its agent's history if that is here; return the call."""
-    resumption.calls.append(row._replace(answer=content))
+    resumption.put(resumption.calls[row.key]._replace(answer=content))
     made = AgentToolCall.model_validate_json(row.call)
     if here:
         entry = to_json([made.create_response_msg(content)]).decode()

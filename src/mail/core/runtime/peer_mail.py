@@ -41,8 +41,9 @@ from mail.core.runtime.waiting import node_of, read_reports
 from mail.core.schema import parse_interswarm_message
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
+from mail.db.calls import CallRow
 from mail.db.post import Post
-from mail.db.records import CallRow, EventRow, InboxRow, OutboxChange, OutboxRow, TaskRow
+from mail.db.records import EventRow, InboxRow, OutboxChange, OutboxRow, TaskRow
 from mail.errors import (
     AddressError,
     MailTaken,
@@ -412,7 +413,7 @@ class PeerDoor:
         """Note mail that is stored."""
         for letter in letters:
             task.peers().note_received(letter)
-        task.calls.update(((call.agent, call.call_id), call) for call in calls)
+        task.calls.update((call.key, call) for call in calls)
 
     def _go_on(self, task: ActiveTask, envelope: Envelope, closed: Sequence[CallRow]) -> bool:
         """Set the state in which a message finds or opens its task; tell whether a run begins."""
@@ -423,8 +424,7 @@ class PeerDoor:
             request = RunRequest(message=envelope, awaited=asks and task.is_personal(envelope))
             self.submissions.reopen(task, request, joins=joins)
             return not joins
-        left = {(call.agent, call.call_id) for call in task.open_calls()}
-        left -= {(call.agent, call.call_id) for call in closed}
+        left = {call.key for call in task.open_calls()} - {call.key for call in closed}
         if before is TaskState.PAUSED and closed and not left:
             task.change(state=TaskState.RUNNING)
             task.pausing = False
@@ -470,7 +470,7 @@ class PeerDoor:
             receipt = await self.context.store.post(post)
         except BaseException:
             for row in rows:
-                task.calls.pop((row.agent, row.call_id), None)
+                task.calls.pop(row.key, None)
             if task.row is post.task:
                 task.row, task.pausing = before, pausing
                 if not held:
@@ -517,7 +517,7 @@ class PeerDoor:
     async def _resume(self, task: ActiveTask, mail: PeerMail, control: PeerControl) -> None:
         """Give agents the results that the caller of the peer's task has given."""
         received = self._received(mail, task.now())
-        waiting = {call.call_id for call in task.asked_calls() if not task.is_held(call)}
+        waiting = {call.call_id for call in task.asked_calls() if call.kind != "approval"}
         results = [
             {"call_id": told["call_id"], "content": told.get("content", "")}
             for told in control.calls
@@ -592,7 +592,7 @@ class PeerDoor:
     def _closed_calls(self, task: ActiveTask, peer: str) -> tuple[CallRow, ...]:
         """Return a peer's open calls as they are when nobody waits for their results."""
         return tuple(
-            call._replace(answer=UNANSWERED)
+            call._replace(answer=UNANSWERED, status="cancelled")
             for call in task.open_calls()
             if swarm_of_agent(call.agent) == peer
         )

@@ -44,8 +44,8 @@ from mail.core.suggest import did_you_mean
 from mail.core.tasks import MAILTask, TaskState
 from mail.core.teams import NO_TEAMS, Teams
 from mail.core.wire import MAILInterswarmMessage, MAILMessage
-from mail.db.approvals import ApprovalFilter, ApprovalRow, StoredApproval
 from mail.db.blobs import Blobs
+from mail.db.calls import CallFilter, CallRow, StoredCall
 from mail.db.desk import AskRow
 from mail.db.records import IdempotencyRow, OutboxRow, Owner, TaskRow
 from mail.db.store import Store
@@ -537,12 +537,12 @@ class MAILRuntime(Federation, RuntimeViews):
 
     async def decide(
         self, task_id: str, approval_id: str, answer: Answer, by: Answerer
-    ) -> tuple[ApprovalRow, TaskRow]:
+    ) -> tuple[CallRow, TaskRow]:
         """Answer what people are asked about a call; see `Submissions.decide`."""
         await self.start()
         return await self._submissions.decide(task_id, approval_id, answer, by)
 
-    async def end_approval(self, found: StoredApproval) -> None:
+    async def end_approval(self, found: StoredCall) -> None:
         """End a call that nobody has answered in time, as its approval says.
 
         Raises:
@@ -575,7 +575,7 @@ class MAILRuntime(Federation, RuntimeViews):
         """Return the approvals of the owner's tasks as records, newest first."""
         await self._open()
         wanted = "" if status == "all" else status
-        which = ApprovalFilter(self._context.owner, status=wanted, task_id=task_id)
+        which = CallFilter(self._context.owner, status=wanted, task_id=task_id)
         found = await self._context.store.list_approvals(which, limit=limit)
         return [approval_record(each) for each in found]
 

@@ -38,7 +38,7 @@ from mail.core.suggest import did_you_mean
 from mail.core.tasks import TaskState
 from mail.core.tools.offer import NO_OFFER, Offer
 from mail.core.wire import MAILMessage
-from mail.db.approvals import ApprovalRow
+from mail.db.calls import CallRow
 from mail.db.desk import PARTICIPANT_ROLE
 from mail.db.post import Post, Receipt
 from mail.db.records import (
@@ -382,9 +382,7 @@ class Submissions:
     async def _restore(self, task: ActiveTask, row: TaskRow) -> None:
         store, owner = self.context.store, self.context.owner
         calls = await store.calls(owner, task.task_id)
-        task.calls = {(call.agent, call.call_id): call for call in calls if not call.is_wait}
-        asked = await store.approvals(owner, task.task_id)
-        task.approvals = {(row.agent, row.call_id): row for row in asked} if calls else {}
+        task.calls = {call.key: call for call in calls if not call.is_wait}
         self.committer.restore_waits(task, calls)
         task.offer = await load_offer(self.context, task.task_id)
         task.continue_from(await store.latest_time(owner, task.task_id))
@@ -466,11 +464,11 @@ class Submissions:
 
     async def decide(
         self, task_id: str, approval_id: str, answer: Answer, by: Answerer
-    ) -> tuple[ApprovalRow, TaskRow]:
+    ) -> tuple[CallRow, TaskRow]:
         """Store the answer to what people are asked about a call, and act on it.
 
         Returns:
-            The approval, and the task.
+            The call, and the task.
 
         Raises:
             UnknownTask, UnknownApproval, ApprovalClosed, ApprovalError, Forbidden: see
@@ -482,10 +480,10 @@ class Submissions:
 
     async def _decide(
         self, task_id: str, approval_id: str, answer: Answer, by: Answerer
-    ) -> tuple[ApprovalRow, TaskRow]:
+    ) -> tuple[CallRow, TaskRow]:
         async with self.hold(task_id, new=False) as task:
             self._check_open()
-            rows = (row for row in task.approvals.values() if row.approval_id == approval_id)
+            rows = (row for row in task.calls.values() if row.approval_id == approval_id)
             asked = next(rows, None)
             if asked is None:
                 raise UnknownApproval
@@ -497,7 +495,7 @@ class Submissions:
                 awaited=False,
             )
             await self._go_on(task, request, decision)
-            return task.approvals[(asked.agent, asked.call_id)], task.row
+            return task.calls[asked.key], task.row
 
     async def resume(
         self,
@@ -638,7 +636,7 @@ class Submissions:
                 await self.mailbox_loader.refill(task, recovered=True)
             else:
                 task.pausing = task.row.awaited
-                if any(task.is_decided(call) for call in task.open_calls()):
+                if any(call.is_decided for call in task.calls.values()):
                     self.context.mailbox.hold(task.task_id, Hold.FIRM)
                     await self.mailbox_loader.refill(task, recovered=True)
 

@@ -18,7 +18,8 @@ from mail.core.envelope import Envelope
 from mail.core.runtime.correspondence import post_of
 from mail.core.runtime.turn import Control
 from mail.core.tools.call import AgentToolCall, to_be_answered
-from mail.db.records import CallRow, HistoryRow
+from mail.db.calls import CallRow
+from mail.db.records import HistoryRow
 
 NOT_OPENED: Final = "interrupted"
 """What a wait ends with that cannot begin, because something more urgent has come."""
@@ -84,7 +85,7 @@ class TeamWait:
             number += 1
             call_id = f"{call.tool_call_id}_{number}"
         kept = to_json({"wait": draft, "until": until, "control": control.to_json()}).decode()
-        row = CallRow(agent, call_id, to_be_answered(call), "", control=kept)
+        row = CallRow(agent, call_id, to_be_answered(call), "", control=kept, kind="wait")
         return cls(row, draft, until, control)
 
     @classmethod
@@ -145,7 +146,7 @@ def end_of_waits(
     """Return what stores the results of waits: their calls, and the entries of their agents."""
     rows, histories = [], []
     for wait, result in answers:
-        rows.append(wait.row._replace(answer=result))
+        rows.append(wait.row._replace(answer=result, status="responded"))
         made = AgentToolCall.model_validate_json(wait.row.call)
         entry = to_json([made.create_response_msg(result)]).decode()
         histories.append(HistoryRow(wait.row.agent, entry))

@@ -22,9 +22,8 @@ from mail.core.runtime.endings import Ending, Endings
 from mail.core.runtime.held_calls import (
     UNANSWERED,
     accepted_call,
-    approval_rows,
-    call_rows,
     open_events,
+    open_rows,
 )
 from mail.core.runtime.mailbox import Hold, LaneKey, QueuedMessage
 from mail.core.runtime.manual_replies import ManualReplies
@@ -36,10 +35,10 @@ from mail.core.runtime.turn_result import EventDraft, TurnResult
 from mail.core.runtime.wait_hints import WaitHints
 from mail.core.runtime.waiting import Report, acting, stuck, wait_cycle
 from mail.core.tasks import TaskState
-from mail.db.approvals import ApprovalRow
+from mail.db.calls import CallRow
 from mail.db.desk import DeskPost, ShownRow
 from mail.db.post import Post, Receipt, TurnCommit
-from mail.db.records import CallRow, EventRow, HistoryRow, InboxRow, OutboxRow, Owner
+from mail.db.records import EventRow, HistoryRow, InboxRow, OutboxRow, Owner
 from mail.errors import StoreConflict, StoreError
 
 logger = logging.getLogger(__name__)
@@ -60,7 +59,6 @@ class CommitPlan:
     ending: Ending | None = None
     dead: str | None = None
     calls: tuple[CallRow, ...] = ()  # on which the turn pauses, or the one that it has run
-    approvals: tuple[ApprovalRow, ...] = ()  # what people are asked about them
     woken: bool = False  # the agent has all of its results
     reopens: bool = False  # the task was paused before
     waits: tuple[TeamWait, ...] = ()  # for teammates, which the turn begins
@@ -83,7 +81,6 @@ class CommitPlan:
         commit.events = (*turn_result.events, *mail.events, *self.cut_off)
         commit.histories = (HistoryRow(turn.agent, history),) if history else ()
         commit.calls = self.calls
-        commit.approvals = self.approvals
         commit.memories = turn_result.memories
         commit.settled = self.shown
         commit.texts = turn.texts
@@ -143,7 +140,7 @@ class TurnCommitter:
             receipt = await self.context.commit(task, post, renew)
             self._note_stored(plan, turn, turn_result)
             await self._tell(plan, post, receipt)
-            if turn.control is not None or plan.approvals:
+            if turn.control is not None or plan.calls:
                 self._let_go_on(plan, turn)
             if turn.manual:
                 last_event = receipt.first_event + len(post.events) - 1
@@ -170,7 +167,7 @@ class TurnCommitter:
             self.context.mailbox.unblock(turn.queued.lane)
         if plan.reopens:
             self.context.mailbox.unhold(plan.task.task_id)
-        if any(row.expires_at for row in plan.approvals):
+        if any(row.expires_at for row in plan.calls if row.is_asked):
             self.context.on_deadline()
 
     def _note_stored(self, plan: CommitPlan, turn: Turn, turn_result: TurnResult) -> None:
@@ -451,7 +448,7 @@ class TurnCommitter:
             return
         entry = turn_result.entries[-1]
         answered = accepted[0]._replace(answer=str(entry.get("content", entry.get("output", ""))))
-        task.calls[(answered.agent, answered.call_id)] = answered
+        task.calls[answered.key] = answered
         plan.calls = (answered,)
         goes_on = task.row.state in _OPEN and turn_result.completes is None
         plan.woken = goes_on and not task.open_calls(turn.agent)
@@ -533,13 +530,11 @@ class TurnCommitter:
         elif turn.at_limit:
             plan.ending = self.system_messages.what_there_is(task, self.endings, turn)
         elif turn_result.paused and task.exhausted is None:
-            plan.calls = tuple(call_rows(turn, turn_result))
-            plan.approvals = tuple(approval_rows(turn, turn_result, plan.calls, self.context))
+            plan.calls = tuple(open_rows(turn, turn_result, self.context))
             paused = turn_result.pause_event(turn.agent, plan.calls)
-            for event in (paused, *open_events(plan.approvals)):
+            for event in (paused, *open_events(plan.calls)):
                 turn_result.events.append(event.row(plan.mail.moment))
-            task.approvals.update(((row.agent, row.call_id), row) for row in plan.approvals)
-            task.calls.update(((call.agent, call.call_id), call) for call in plan.calls)
+            task.calls.update((call.key, call) for call in plan.calls)
             self.context.mailbox.block(turn.queued.lane)
             self.pause(task)
         elif turn_result.reprompts:
@@ -719,7 +714,7 @@ class TurnCommitter:
 
     def _cannot_answer(self, task: ActiveTask) -> bool:
         """Tell whether a participant, who gives no results, is asked for some."""
-        return bool(task.guest) and not all(map(task.is_held, task.asked_calls()))
+        return bool(task.guest) and any(call.kind != "approval" for call in task.asked_calls())
 
     def _look_for_cycle(self, plan: CommitPlan) -> None:
         """Ask for the end of a task that waits in vain, if that is for this swarm to do.

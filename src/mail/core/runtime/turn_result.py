@@ -14,7 +14,8 @@ from mail.core.runtime.team_waits import WaitDraft
 from mail.core.tools.call import INVALID_JSON_KEY, TOO_LONG_KEY, AgentToolCall
 from mail.core.tools.catalogue import PASSIVE
 from mail.core.wire import MessageKind
-from mail.db.records import CallRow, EventRow, JournalRow, MemoryRow
+from mail.db.calls import CallRow
+from mail.db.records import EventRow, JournalRow, MemoryRow
 from mail.db.texts import text_size
 from mail.errors import AgentError
 

@@ -132,10 +132,11 @@ async def check_encoding(connection: Connection) -> None:
 
 
 def tables_by_subject(migrations: Sequence[Migration]) -> dict[str, list[str]]:
-    """Return the tables that migrations make, by the subject in the name of each migration."""
+    """Return the tables that migrations make and leave, by the subject in each migration's name."""
+    dropped = {table for each in migrations for table in _DROPPED.findall(each.script)}
     made = {
         migration.name.partition("_")[2].replace("_", " "): [
-            table for _, table, _ in _CREATED.findall(migration.script)
+            table for _, table, _ in _CREATED.findall(migration.script) if table not in dropped
         ]
         for migration in migrations
     }
@@ -155,6 +156,7 @@ _VERSIONS_TABLE: Final = "schema_version"
 _CREATED: Final = re.compile(
     r"^CREATE TABLE (IF NOT EXISTS )?(\w+) \((.*?)\);$", re.DOTALL | re.MULTILINE
 )
+_DROPPED: Final = re.compile(r"^DROP TABLE (\w+);$", re.MULTILINE)
 _COLUMN: Final = re.compile(
     r"^ +(\w+) (UUID|TEXT|JSONB|BOOLEAN|TIMESTAMP WITH TIME ZONE)\b", re.MULTILINE
 )

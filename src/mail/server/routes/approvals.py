@@ -18,7 +18,7 @@ from mail.auth.callers import Caller
 from mail.core.approvals import ALLOWS, Answer, Answerer
 from mail.core.pieces import json_line, json_pieces
 from mail.core.schema import MAX_ID, problems_in
-from mail.db.approvals import StoredApproval
+from mail.db.calls import StoredCall
 from mail.errors import ProtocolError, UnknownApproval
 from mail.logcontext import note
 from mail.net.sse import event_source
@@ -322,7 +322,7 @@ def answerer(state: ServerState, caller: Caller) -> Answerer:
 def desk_of(state: ServerState, token: str = "") -> ApprovalDesk:
     """Return the approvals of the swarm that is served; ``token`` is that of who answers."""
 
-    async def decide(found: StoredApproval, answer: Answer, by: Answerer) -> None:
+    async def decide(found: StoredCall, answer: Answer, by: Answerer) -> None:
         owner = Caller(found.owner.role, found.owner.id)
         if state.pool.served.needs_token and not by.owner:
             raise ProtocolError(
@@ -341,7 +341,7 @@ def desk_of(state: ServerState, token: str = "") -> ApprovalDesk:
 async def end_in_time_of(state: ServerState) -> None:
     """End what nobody answers in time, whoever's task it is."""
 
-    async def act(found: StoredApproval) -> None:
+    async def act(found: StoredCall) -> None:
         if state.pool.served.needs_token:
             return  # nobody's model could be asked; it ends when its owner comes
         async with state.pool.lease(Caller(found.owner.role, found.owner.id)) as swarm:

@@ -1,0 +1,402 @@
+"""Calls of agents that stay open when their turns end, and the verbs for those that people see.
+
+Commits of tasks write them, everybody else reads.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from pydantic_core import from_json, to_json
+
+from mail.db.driver import Change, Dialect, Query, Verb, Verbs, read
+from mail.db.records import Owner
+from mail.db.rows import OWNED, THE_TASK
+from mail.db.texts import Records, text_size, whole_rows
+
+DECIDED: Final = ("accepted", "edited")
+"""The statuses of a call that is run."""
+
+
+class CallRow(NamedTuple):
+    """A call of an agent that was open when its turn ended, and what became of it.
+
+    Undecided calls have the status ``open``. A call has no ``answer`` only while it is open, or
+    accepted or edited and still to be run. It is closed once.
+
+    Attributes:
+        agent: Whose call it is.
+        call_id: Names the call within its task: the provider's id, or one made from it when another
+            call of the task has that.
+        call: The serialised tool call without its arguments, as JSON.
+        shown: The call as callers see it, as JSON; no text for a wait.
+        answer: The tool result as the agent reads it, once there is one.
+        control: The instruction to the turn that goes on with the result (see
+            `mail.core.runtime.turn.Control`); None for calls made before it was kept. For a wait
+            what it waits for (see `mail.core.runtime.team_waits`).
+        kind: ``approval``, ``breakpoint`` for a call of a breakpoint tool, of a tool that the
+            caller offers or of a peer's agent, or ``wait`` for one that waits for a teammate.
+        status: ``open``, ``accepted``, ``edited``, ``ignored``, ``responded``, ``cancelled`` or
+            ``expired``.
+        approval_id: Unique in the swarm; no text for a call that is not listed for people.
+        created_at: When it was opened; RFC 3339 text in UTC, as all times here.
+        config: What is allowed, and what happens at the deadline, as JSON.
+        approvers: Who may answer, one in each line, with an empty line before and after.
+        description: What a person reads, in Markdown.
+        expires_at: The deadline, or no text.
+        decision: The ``type`` of the answer that was given, and the ``args`` of an edit, as JSON.
+            The text of a response stands in ``answer`` alone.
+        decided_by: Who answered, or no text.
+        decided_at: When it was closed, or no text.
+    """
+
+    agent: str
+    call_id: str
+    call: str
+    shown: str
+    answer: str | None = None
+    control: str | None = None
+    kind: str = "breakpoint"
+    status: str = "open"
+    approval_id: str = ""
+    created_at: str = ""
+    config: str = "{}"
+    approvers: str = ""
+    description: str = ""
+    expires_at: str = ""
+    decision: str | None = None
+    decided_by: str = ""
+    decided_at: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Its place among the calls of its task."""
+        return self.agent, self.call_id
+
+    @property
+    def is_wait(self) -> bool:
+        """Tell whether it waits for a teammate (`mail.core.runtime.team_waits`), for no caller."""
+        return self.kind == "wait"
+
+    @property
+    def is_asked(self) -> bool:
+        """Tell whether somebody outside the swarm is still to answer it."""
+        return self.answer is None and self.status == "open" and not self.is_wait
+
+    @property
+    def is_decided(self) -> bool:
+        """Tell whether it is to be run, because somebody has accepted it."""
+        return self.answer is None and self.status in DECIDED
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """What people are asked about: the tool as ``action``, and its arguments as ``args``."""
+        shown = from_json(self.shown)
+        arguments: str = shown["arguments"]
+        args = from_json(arguments)
+        if any(name[0] in arguments and name in arguments for name in ("NaN", "Infinity")):
+            # An agent function of one's own may return them, and no answer can have them in JSON.
+            args = from_json(to_json(args, inf_nan_mode="null"))
+        return {"action": shown["name"], "args": args}
+
+    @property
+    def size(self) -> int:
+        """The bytes of what may be large in what people see of it, in UTF-8."""
+        return sum(map(text_size, self._large))
+
+    @property
+    def memory(self) -> int:
+        """What that takes in memory: one character may make all others four times as large."""
+        return sum(map(sys.getsizeof, self._large))
+
+    @property
+    def _large(self) -> tuple[str, ...]:
+        answer = None if self.status in DECIDED else self.answer
+        return self.shown, self.description, self.decision or "", answer or ""
+
+
+class StoredCall(NamedTuple):
+    """A call that people see, with whose it is; without its result if that is of a run.
+
+    ``number`` grows with each call that is opened, ``change`` with each that is opened or closed.
+    """
+
+    owner: Owner
+    task_id: str
+    row: CallRow
+    number: int
+    change: int
+
+
+class CallFilter(NamedTuple):
+    """Which calls somebody sees.
+
+    Attributes:
+        owner: Those of this owner's tasks; with ``approver`` these, too.
+        approver: Those that name this approver (``user:alice``), or no text.
+        everybody: All of the swarm.
+        status: Only with this status, or no text.
+        task_id: Only of tasks with this id, or no text.
+    """
+
+    owner: Owner
+    approver: str = ""
+    everybody: bool = False
+    status: str = ""
+    task_id: str = ""
+
+
+_COLUMNS: Final = ", ".join(CallRow._fields)
+_WIDTH: Final = len(CallRow._fields)
+_RECORDS: Final = Records((2, 3), (4,))
+
+_DECIDED: Final = ", ".join(f"'{status}'" for status in DECIDED)
+
+_SEEN: Final = """
+FROM calls AS c JOIN tasks AS t ON t.key = c.task AND c.approval_id <> ''
+"""
+"""Of calls that people see."""
+
+_GIVEN_ANSWER: Final = f"CASE WHEN c.status NOT IN ({_DECIDED}) THEN c.answer END"
+
+_STORED: Final = f"""
+t.swarm_name, t.caller_role, t.caller_id, t.task_id, c.id, c.change, c.task,
+{", ".join(_GIVEN_ANSWER if name == "answer" else f"c.{name}" for name in CallRow._fields)}
+"""
+
+_STORED_RECORDS: Final = Records((9, 10), (11,))
+
+_IS_ASKED: Final = "answer IS NULL AND calls.status = 'open' AND calls.kind <> 'wait'"
+"""Of calls that callers can answer."""
+
+_COUNT: Final = "UPDATE approval_counter SET value = value + 1"
+
+_REPLACED: Final = ", ".join(f"{name} = excluded.{name}" for name in (*CallRow._fields[2:], "size"))
+
+
+def put_calls(sql: Dialect, task: int, rows: Sequence[CallRow], sizes: Sequence[int]) -> Verb[None]:
+    """Insert or replace calls of a task, by agent and id.
+
+    Each that people see gets the number of a change of its own when it is opened or closed.
+
+    Args:
+        sql: The database's dialect.
+        task: The key of the task.
+        rows: The calls, whose large texts may be kept apart.
+        sizes: Their `CallRow.size` with these.
+    """
+    values = ", ".join(f"${number}" for number in range(1, _WIDTH + 3))
+    text = f"""
+        INSERT INTO calls (task, {_COLUMNS}, size, change) VALUES ({values},
+            CASE WHEN ${CallRow._fields.index("approval_id") + 2} <> ''
+                THEN (SELECT value FROM approval_counter) ELSE 0 END)
+        ON CONFLICT (task, {sql.hashed("agent")}, {sql.hashed("call_id")})
+        DO UPDATE SET {_REPLACED}, change = CASE WHEN calls.status <> excluded.status
+            THEN excluded.change ELSE calls.change END"""
+    for row, size in zip(rows, sizes, strict=True):
+        if row.approval_id:
+            yield Change(_COUNT)
+        yield Change(text, (task, *row, size))
+
+
+class CallVerbs(Verbs):
+    """Calls of tasks."""
+
+    @read
+    def calls(self, owner: Owner, task_id: str) -> Verb[list[CallRow]]:
+        """Return a task's calls in the order in which they were made."""
+        return (yield from self._calls(owner, task_id, ""))
+
+    @read
+    def open_calls(self, owner: Owner, task_id: str) -> Verb[list[CallRow]]:
+        """Return the calls of a task that callers can answer, in the same order.
+
+        Those that are undecided, but for waits.
+        """
+        return (yield from self._calls(owner, task_id, f"AND {_IS_ASKED}"))
+
+    def _calls(self, owner: Owner, task_id: str, which: str) -> Verb[list[CallRow]]:
+        text = f"SELECT {_COLUMNS} FROM calls WHERE task = {THE_TASK} {which} ORDER BY id"
+        rows = yield from whole_rows(self.sql, _RECORDS, Query(text, (*owner, task_id)))
+        return [CallRow(*row) for row in rows]
+
+    @read
+    def short_calls(
+        self, owner: Owner, task_ids: Sequence[str], max_shown: int
+    ) -> Verb[dict[str, list[CallRow]]]:
+        """Return the `open_calls` of some tasks, without tasks that have none.
+
+        Args:
+            owner: Whose tasks they are.
+            task_ids: The tasks.
+            max_shown: A longer ``shown``, in characters, is not read: the row has ``{}`` there.
+        """
+        # What begins with a space has its large texts elsewhere.
+        shown = "CASE WHEN length(shown) <= $4 AND shown NOT LIKE ' %' THEN shown ELSE '{}' END"
+        text = f"""
+            SELECT task_id, agent, call_id, call, {shown}, NULL, control
+            FROM calls JOIN tasks ON tasks.key = calls.task
+            WHERE {OWNED} AND task_id {self.sql.among("$5")} AND {_IS_ASKED}
+            ORDER BY calls.id"""
+        found: dict[str, list[CallRow]] = {}
+        rows = yield Query(text, (*owner, max_shown, self.sql.list(task_ids)))
+        for task_id, *row in rows:
+            found.setdefault(task_id, []).append(CallRow(*row))
+        return found
+
+    @read
+    def paused_on(self, owner: Owner, call_ids: Sequence[str], among: int) -> Verb[str | None]:
+        """Return the id of the newest paused task that waits for one of some calls, or None.
+
+        Args:
+            owner: Whose task it is.
+            call_ids: The calls' ids.
+            among: How many of the owner's newest tasks are looked at, whatever their state.
+        """
+        text = f"""
+            SELECT task_id FROM (
+                SELECT key, task_id, state FROM tasks WHERE {OWNED} ORDER BY key DESC LIMIT $4
+            ) AS newest
+            WHERE state = 'paused' AND EXISTS (
+                SELECT 1 FROM calls WHERE calls.task = newest.key
+                    AND call_id {self.sql.among("$5")} AND answer IS NULL AND kind <> 'wait')
+            ORDER BY key DESC LIMIT 1"""
+        rows = yield Query(text, (*owner, among, self.sql.list(call_ids)))
+        return str(rows[0][0]) if rows else None
+
+    @read
+    def find_approval(self, swarm: str, approval_id: str) -> Verb[StoredCall | None]:
+        """Return an approval by its id, or None."""
+        text = f"SELECT {_STORED} {_SEEN} WHERE t.swarm_name = $1 AND c.approval_id = $2"
+        found = yield from self._stored(Query(text, (swarm, approval_id)))
+        return found[0] if found else None
+
+    @read
+    def list_approvals(
+        self, which: CallFilter, *, before: int = 0, limit: int = 100
+    ) -> Verb[list[StoredCall]]:
+        """Return approvals, newest first.
+
+        Args:
+            which: Which ones.
+            before: Only those with a smaller number; 0 for all.
+            limit: At most so many.
+        """
+        return (yield from self._stored(_page(_STORED, which, limit, before=before)))
+
+    @read
+    def changed_approvals(
+        self, which: CallFilter, after: int, limit: int
+    ) -> Verb[list[StoredCall]]:
+        """Return approvals that were changed after a change, in order of their last changes."""
+        return (yield from self._stored(_page(_STORED, which, limit, after=after)))
+
+    @read
+    def approval_sizes(
+        self, which: CallFilter, limit: int, *, before: int = 0, after: int | None = None
+    ) -> Verb[list[int]]:
+        """Return how many bytes requests, descriptions and answers of approvals have.
+
+        Those that `changed_approvals` returns after ``after``, or else `list_approvals`.
+        """
+        rows = yield _page("c.size", which, limit, before=before, after=after)
+        return [int(row[0]) for row in rows]
+
+    @read
+    def last_approval_change(self, swarm: str) -> Verb[int]:
+        """Return the number of the latest change, in this swarm or another; 0 without any."""
+        rows = yield Query("SELECT value FROM approval_counter")
+        return int(rows[0][0])
+
+    @read
+    def due_approvals(
+        self,
+        swarm: str,
+        before: str,
+        limit: int,
+        *,
+        owner: Owner | None = None,
+        after: tuple[str, int] | None = None,
+    ) -> Verb[list[StoredCall]]:
+        """Return open approvals whose deadline comes before a time, the first ones first.
+
+        Args:
+            swarm: The swarm.
+            before: RFC 3339 text in UTC; no text for any deadline.
+            limit: At most so many.
+            owner: Only those of this owner's tasks.
+            after: Only those that come after a deadline and number.
+        """
+        values = _Values()
+        text = f"""
+            SELECT {_STORED} {_SEEN}
+            WHERE t.swarm_name = {values.place(swarm)} AND c.status = 'open'
+                AND c.expires_at <> ''"""
+        if before:
+            text += f" AND c.expires_at <= {values.place(before)}"
+        if owner is not None:
+            text += f" AND {_owned(owner, values)}"
+        if after is not None:
+            text += f" AND (c.expires_at, c.id) > ({', '.join(map(values.place, after))})"
+        text += f" ORDER BY c.expires_at, c.id LIMIT {values.place(limit)}"
+        return (yield from self._stored(Query(text, values)))
+
+    def _stored(self, query: Query) -> Verb[list[StoredCall]]:
+        """Return calls of any tasks with their large texts, which are kept apart."""
+        rows, texts = (yield query), {}
+        hashes = _STORED_RECORDS.hashes(rows)
+        if hashes:
+            where = f"task {self.sql.among('$1', 'bigint')} AND hash {self.sql.among('$2')}"
+            tasks = self.sql.list([row[6] for row in rows])
+            text = f"SELECT hash, text FROM task_texts WHERE {where}"
+            texts = dict(map(tuple, (yield Query(text, (tasks, self.sql.list(hashes))))))
+        # One by one: of a task that is deleted during the read the texts are missing.
+        whole = [each for row in rows for each in _STORED_RECORDS.whole([row], texts)]
+        return [
+            StoredCall(Owner(*row[:3]), row[3], CallRow(*row[7:]), row[4], row[5]) for row in whole
+        ]
+
+
+class _Values(list[object]):
+    """The values of a statement whose parameters depend on what is asked for."""
+
+    def place(self, value: object) -> str:
+        """Add a value and return its parameter."""
+        self.append(value)
+        return f"${len(self)}"
+
+
+def _page(
+    columns: str, which: CallFilter, limit: int, *, before: int = 0, after: int | None = None
+) -> Query:
+    """Return a query for approvals after a change, or else newest first.
+
+    What is large in them is read of those alone: others are not sorted with it.
+    """
+    values = _Values()
+    text = f"SELECT c.id {_SEEN} WHERE t.swarm_name = {values.place(which.owner.swarm)}"
+    if not which.everybody:
+        seen = _owned(which.owner, values)
+        if which.approver:
+            name = values.place(f"\n{which.approver}\n")
+            seen = f"{seen} OR replace(c.approvers, {name}, '') <> c.approvers"
+        text += f" AND ({seen})"
+    if which.status == "open":
+        text += " AND c.status = 'open'"  # which has an index
+    elif which.status:
+        text += f" AND c.status = {values.place(which.status)}"
+    if which.task_id:
+        text += f" AND t.task_id = {values.place(which.task_id)}"
+    if after is not None:
+        text += f" AND c.change > {values.place(after)}"
+    elif before:
+        text += f" AND c.id < {values.place(before)}"
+    order = "c.id DESC" if after is None else "c.change"
+    text += f" ORDER BY {order} LIMIT {values.place(limit)}"
+    return Query(f"SELECT {columns} {_SEEN} WHERE c.id IN ({text}) ORDER BY {order}", values)
+
+
+def _owned(owner: Owner, values: _Values) -> str:
+    """Return the condition of the tasks that an owner has in its swarm."""
+    role, name = values.place(owner.role), values.place(owner.id)
+    return f"t.caller_role = {role} AND t.caller_id = {name}"
