@@ -358,6 +358,28 @@ async def test_two_answers_at_once_one_wins() -> None:
     await runtime.shutdown()
 
 
+async def test_of_an_answer_and_a_result_at_once_one_wins() -> None:
+    post = Post()
+    runtime = make(post, [("send", {"to": "a"})])
+    [record] = await start(runtime, 1)
+
+    def result() -> Any:
+        return runtime.submit_and_wait(
+            user_message(""), resume_from="breakpoint_tool_call", breakpoint_tool_call_result="no"
+        )
+
+    one, other = (result(), answer(runtime, record, {"type": "accept"}))
+    done = await asyncio.gather(one, other, result(), return_exceptions=True)
+    refused = [each for each in done if isinstance(each, AlreadyAnswered | ApprovalClosed)]
+    assert len(refused) == 2 and isinstance(done[2], AlreadyAnswered)
+    task, _ = await end_of(runtime)
+    kinds = [event.kind for event in task.events]
+    assert kinds.count("approval_answered") == 1
+    [closed] = await runtime.get_approvals("all", "", 10)
+    assert closed["status"] == ("accepted" if post.sent else "responded")
+    await runtime.shutdown()
+
+
 async def test_cancelling_and_deleting_close_what_was_asked(store) -> None:
     post = Post()
     runtime = make(post, [("send", {"to": "a"})], store=store)
@@ -818,7 +840,8 @@ async def test_the_call_of_an_agent_that_has_gone_can_end(how, store) -> None:
     runtime = runtime_of({"supervisor": supervisor(script(), ())}, store=store)
     await runtime.start()
     if how == "ignored":
-        for given in ({"type": "accept"}, {"type": "response", "args": "no"}):
+        edit = {"type": "edit", "args": {"args": {"to": "eve"}}}
+        for given in ({"type": "accept"}, {"type": "response", "args": "no"}, edit):
             with pytest.raises(UnknownAgent, match="ignore the call"):
                 await answer(runtime, record, given)
         await answer(runtime, record, {"type": "ignore"})

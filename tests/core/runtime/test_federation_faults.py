@@ -20,6 +20,7 @@ from mail.core.runtime.peering import load_peering
 from mail.core.runtime.runs import Run
 from mail.core.tasks import TaskState
 from mail.db import open_store
+from mail.db.calls import CallFilter
 from mail.db.records import OutboxRow, Owner
 from mail.errors import ProtocolError, TaskTaken, UnknownAgent, UnknownTask
 from mail.services.peer_mail import Place, opened
@@ -391,6 +392,16 @@ async def test_the_arguments_of_a_peers_calls_are_only_shown(arguments, shown) -
                 "status": "completed",
             }
         ]
+        await harbour.runtime().open_run(
+            RunRequest(
+                message=question(),
+                resume_from="breakpoint_tool_call",
+                breakpoint_tool_call_result="fine",
+            )
+        )
+        [answered] = await harbour.store.calls(HARBOUR, paused.task_id)
+        assert (answered.status, answered.answer) == ("responded", "fine")
+        assert await harbour.store.list_approvals(CallFilter(HARBOUR)) == []  # the peer's to list
 
 
 async def test_a_repeated_delivery_gets_the_first_receipt(store) -> None:

@@ -161,10 +161,14 @@ class MailDelivery:
         wait.answered = True
         mail.answers += ((wait, result),)
         if wakes and not task.open_waits(agent):
-            subject = Subject.ACTION_COMPLETE_BROADCAST
-            notice = self.context.composer.notice(task.task_id, agent, subject, "")
             letters = tuple(task.replies.pop(agent, ()))
-            self.send(mail, notice, replace(wait.control, letters=letters), silent=True)
+            self.instruct(mail, agent, replace(wait.control, letters=letters))
+
+    def instruct(self, mail: Mail, agent: str, control: Control | None) -> None:
+        """Have an agent go on with the results of calls, or with another instruction."""
+        subject = Subject.ACTION_COMPLETE_BROADCAST
+        notice = self.context.composer.notice(mail.task.task_id, agent, subject, "")
+        self.send(mail, notice, control or Control(ControlKind.RESUME), silent=True)
 
     def fail_wait(self, mail: Mail, agent: str, teammate: str, reason: str) -> bool:
         """Tell an agent that the teammate whose reply it waits for failed; False if it does not."""

@@ -15,10 +15,10 @@ import inspect
 import json
 import logging
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
@@ -38,7 +38,7 @@ from mail.core.runtime.action_runner import check_action_arguments, is_long
 from mail.core.runtime.active_tasks import ActiveTask, Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import Mail, MailDelivery
-from mail.core.runtime.histories import edit_entry
+from mail.core.runtime.histories import Entry, edit_entry
 from mail.core.runtime.mailbox import LaneKey
 from mail.core.runtime.peering import swarm_of
 from mail.core.runtime.turn import Control, ControlKind
@@ -77,6 +77,8 @@ IGNORED: Final = (
 CANCELLED: Final = "not run: the person who was asked ended the workflow by ignoring another call"
 DENIED: Final = "not run: nobody answered within {seconds:g} s, so the call is denied"
 _ENDED: Final = "The workflow has ended: {by} ignored the call of '{action}'."
+_GONE: Final = "The workflow has ended: agent '{agent}', whose call waited, has left the swarm."
+_BREAKPOINT_CONFIG: Final = to_json(dict(BREAKPOINT_CONFIG)).decode()
 _MOST_DESCRIBED: Final = 32 * 1024
 _MOST_QUOTED: Final = 4 * 1024
 _DESCRIBE_SECONDS: Final = 10.0
@@ -86,41 +88,38 @@ _TICKS: Final = re.compile("`+")
 # --- which calls are held -------------------------------------------------------------------------
 
 
-def split_breakpoints(
-    name: str,
-    calls: Sequence[AgentToolCall],
-    context: RuntimeContext,
-    offered: Collection[str] = (),
+def split_held(
+    turn: Turn, calls: Sequence[AgentToolCall], offered: Collection[str], context: RuntimeContext
 ) -> tuple[list[AgentToolCall], list[AgentToolCall]]:
-    """Return (calls of an agent that pause the task, the other calls).
+    """Return (calls of a turn's agent that pause the task, the other calls).
 
-    Calls of tools that the caller ``offered`` pause it like the swarm's own breakpoint tools, and
-    like those that need an approval. A call whose arguments are unusable, or that the agent may not
-    make, asks nobody anything: the agent is told, as with any other tool.
+    Those of tools that the caller ``offered`` pause it, of the swarm's breakpoint tools, and those
+    that need an approval and can have one. A call whose arguments are unusable or do not fit, or
+    that the agent may not make, asks nobody anything: the agent is told, as with any other tool.
     """
-    agent = context.agents[name]
-    paused: list[AgentToolCall] = []
+    agent = context.agents[turn.agent]
+    held: list[AgentToolCall] = []
     others: list[AgentToolCall] = []
     for call in calls:
-        allowed = call.tool_name in offered or (
-            call.tool_name not in context.exclude_tools
-            and agent.can_access_action_or_tool(call.tool_name)
-            and (call.tool_name in context.breakpoint_tools or is_held(name, call, context))
-        )
-        pauses = allowed and problem_of_arguments(call.tool_name, call.tool_args) is None
-        (paused if pauses else others).append(call)
-    return paused, others
+        tool = call.tool_name
+        pauses = tool in offered
+        if not pauses and tool not in context.exclude_tools:
+            pauses = agent.can_access_action_or_tool(tool) and (
+                tool in context.breakpoint_tools
+                or (
+                    context.approval_for(turn.agent, tool) is not None
+                    and _fits(turn, call, context)
+                )
+            )
+        pauses = pauses and problem_of_arguments(tool, call.tool_args) is None
+        (held if pauses else others).append(call)
+    return held, others
 
 
-def is_held(agent: str, call: AgentToolCall, context: RuntimeContext) -> bool:
-    """Tell whether a call needs an approval, and can have one: its arguments fit its schema.
-
-    Of other arguments the agent is told at once, as with any tool.
-    """
-    if context.approval_for(agent, call.tool_name) is None:
-        return False
+def _fits(turn: Turn, call: AgentToolCall, context: RuntimeContext) -> bool:
+    """Tell whether a call's arguments fit its tool's schema."""
     try:
-        _check_arguments(agent, call.tool_name, dict(call.tool_args), context)
+        _check_arguments(turn.agent, call.tool_name, dict(call.tool_args), context)
     except ToolError:
         return False
     return True
@@ -146,14 +145,16 @@ def _schema(agent: str, tool: str, context: RuntimeContext) -> dict[str, Any]:
     spec = CATALOGUE.get(tool)
     if spec is not None:
         return spec.model.model_json_schema()
-    action = context.actions.get(tool) or (context.agents[agent].actions or {}).get(tool)
+    owner = context.agents.get(agent)  # it may have left the swarm
+    own = (owner.actions if owner is not None else None) or {}
+    action = context.actions.get(tool) or own.get(tool)
     return action.parameters if action is not None else {}
 
 
 # --- opening --------------------------------------------------------------------------------------
 
 
-async def describe_held(
+async def describe(
     turn: Turn, calls: Sequence[AgentToolCall], context: RuntimeContext
 ) -> dict[str, str]:
     """Return what people read about the held ones of some calls, by the calls' ids."""
@@ -211,71 +212,79 @@ def _cut(text: str) -> str:
     return data[:_MOST_DESCRIBED].decode(errors="ignore") + "\n[cut here]"
 
 
-def open_rows(turn: Turn, turn_result: TurnResult, context: RuntimeContext) -> list[CallRow]:
-    """Return a turn's held calls as the store keeps them, with what people are asked about them.
+def open_rows(
+    turn: Turn, turn_result: TurnResult, context: RuntimeContext
+) -> tuple[tuple[CallRow, ...], tuple[EventDraft, ...]]:
+    """Return a turn's held calls as the store keeps them, and the events that tell of them.
 
     Callers see the provider's call ids, but an id names one call of the task: a further call with
     the same id, of another agent or of a later turn, gets one of its own.
     """
     taken = {call.call_id for call in turn.task.calls.values()}
     control = Control(ControlKind.RESUME, origin=turn.origin, step=turn.manual).to_json()
-    now, rows = turn.task.now(), []
+    now, rows, events = turn.task.now(), [], []
     for call in turn_result.paused:
         name = free_call_id(call.tool_call_id or "call", taken)
         taken.add(name)
         written = {"arguments": turn_result.arguments_of(call)}
         shown = normalize_breakpoint_tool_call(call, written) | {"id": name, "call_id": name}
-        approval = context.approval_for(turn.agent, call.tool_name)
-        if call.tool_name in context.breakpoint_tools or call.tool_name in turn.task.offer.names:
-            approval = None
-        until = ""
-        config: dict[str, Any] = dict(BREAKPOINT_CONFIG)
-        approvers: Sequence[str] = ("owner", "admin")
-        if approval is not None:
-            config = approval.config | {"on_timeout": approval.on_timeout, "ttl": approval.ttl}
-            if approval.feedback:
-                config["feedback"] = dict(approval.feedback)
-            approvers = approval.approvers
-            if approval.ttl is not None:
-                ttl = timedelta(seconds=approval.ttl)
-                until = (datetime.fromisoformat(now) + ttl).isoformat(timespec="microseconds")
         digest = hashlib.sha256(f"{turn.step}/{name}".encode()).digest()
-        rows.append(
-            CallRow(
-                agent=turn.agent,
-                call_id=name,
-                call=to_be_answered(call),
-                shown=to_json(shown).decode(),
-                control=control,
-                kind="breakpoint" if approval is None else "approval",
-                approval_id=format_uuid(digest[:16], version=8),
-                created_at=now,
-                config=to_json(config).decode(),
-                approvers="".join(f"\n{each}" for each in approvers) + "\n",
-                description=turn_result.described.get(call.tool_call_id, ""),
-                expires_at=until,
-            )
+        row = CallRow(
+            agent=turn.agent,
+            call_id=name,
+            call=to_be_answered(call),
+            shown=to_json(shown).decode(),
+            control=control,
+            approval_id=format_uuid(digest[:16], version=8),
+            created_at=now,
+            config=_BREAKPOINT_CONFIG,
+            approvers="\nowner\nadmin\n",
+            description=turn_result.described.get(call.tool_call_id, ""),
         )
-    return rows
+        approval = context.approval_for(turn.agent, call.tool_name)
+        by_caller = call.tool_name in context.breakpoint_tools | turn.task.offer.names
+        if approval is not None and not by_caller:
+            row = _with_approval(row, approval)
+            events.append(_requested(row))
+        rows.append(row)
+    names = ", ".join(call.tool_name for call in turn_result.paused)
+    arguments = ", ".join(map(turn_result.arguments_of, turn_result.paused))
+    paused = EventDraft(
+        "breakpoint_tool_call",
+        f"agent {turn.agent} used breakpoint tools {names} with args: {arguments}",
+        {"caller": turn.agent, "call_ids": [row.call_id for row in rows]},
+    )
+    return tuple(rows), (paused, *events)
 
 
-def open_events(rows: Sequence[CallRow]) -> list[EventDraft]:
-    """Return the events of calls that need an approval; those of others have their own."""
-    events = []
-    for row in rows:
-        if row.kind != "approval":
-            continue
-        request = row.request
-        told = {
-            "caller": row.agent,
-            "approval_id": row.approval_id,
-            "call_id": row.call_id,
-            "action_request": request,
-            "expires_at": row.expires_at or None,
-        }
-        text = f"agent {row.agent} needs an approval to call {request['action']}"
-        events.append(EventDraft("approval_requested", text, told))
-    return events
+def _with_approval(row: CallRow, approval: Approval) -> CallRow:
+    config: dict[str, Any] = approval.config
+    config |= {"on_timeout": approval.on_timeout, "ttl": approval.ttl}
+    if approval.feedback:
+        config["feedback"] = dict(approval.feedback)
+    until = ""
+    if approval.ttl is not None:
+        moment = datetime.fromisoformat(row.created_at) + timedelta(seconds=approval.ttl)
+        until = moment.isoformat(timespec="microseconds")
+    return row._replace(
+        kind="approval",
+        config=to_json(config).decode(),
+        approvers="".join(f"\n{name}" for name in approval.approvers) + "\n",
+        expires_at=until,
+    )
+
+
+def _requested(row: CallRow) -> EventDraft:
+    request = row.request
+    told = {
+        "caller": row.agent,
+        "approval_id": row.approval_id,
+        "call_id": row.call_id,
+        "action_request": request,
+        "expires_at": row.expires_at or None,
+    }
+    text = f"agent {row.agent} needs an approval to call {request['action']}"
+    return EventDraft("approval_requested", text, told)
 
 
 def free_call_id(call_id: str, taken: Collection[str]) -> str:
@@ -290,7 +299,7 @@ def free_call_id(call_id: str, taken: Collection[str]) -> str:
 # --- results in the older form --------------------------------------------------------------------
 
 
-def match_answers(task: ActiveTask, payload: object) -> list[tuple[CallRow, str]]:
+def read_results(task: ActiveTask, payload: object) -> list[tuple[CallRow, str]]:
     """Read a resume payload and find the open call of each result.
 
     The payload is text, an object with ``content`` and maybe ``call_id``, a list of objects with
@@ -413,9 +422,7 @@ def _listing(names: Sequence[str]) -> str:
 # --- checking -------------------------------------------------------------------------------------
 
 
-def check_answer(
-    task: ActiveTask, row: CallRow, answer: Answer, by: Answerer, context: RuntimeContext
-) -> Answer:
+def check(row: CallRow, answer: Answer, by: Answerer, context: RuntimeContext) -> Answer:
     """Check an answer; return it with the arguments that fit the tool's schema.
 
     Raises:
@@ -444,21 +451,21 @@ def check_answer(
     return Answer(answer.type)
 
 
-async def checked_answer(
+async def checked(
     task: ActiveTask, row: CallRow, answer: Answer, by: Answerer, context: RuntimeContext
 ) -> Answer:
-    """Check an answer as `check_answer` does; in a thread if its arguments are long.
+    """Check an answer as `check` does; in a thread if its arguments are long.
 
     Raises:
-        ApprovalClosed, ApprovalError, Forbidden: see `check_answer`.
+        ApprovalClosed, ApprovalError, Forbidden: see `check`.
     """
     if not is_long(answer.args):
-        return check_answer(task, row, answer, by, context)
-    checked = await asyncio.to_thread(check_answer, task, row, answer, by, context)
+        return check(row, answer, by, context)
+    fitting = await asyncio.to_thread(check, row, answer, by, context)
     newest = task.calls.get(row.key)
     if newest is not row:  # its run has ended meanwhile
         raise ApprovalClosed(newest.status if newest else "ignored")
-    return checked
+    return fitting
 
 
 def _check_repeated(row: CallRow, answer: Answer, context: RuntimeContext) -> None:
@@ -554,21 +561,221 @@ def _kinds(shape: Mapping[str, Any], schema: Mapping[str, Any], depth: int = 0) 
 # --- deciding -------------------------------------------------------------------------------------
 
 
-def told_answer(
-    row: CallRow, answer: Answer, by: Answerer, now: str, *, late: bool = False
-) -> tuple[CallRow, EventDraft]:
-    """Return a call with what was decided, and the event of that.
+class Answered(NamedTuple):
+    """An open call, its answer, which was checked, and who gives that."""
 
-    Args:
-        late: Nobody answered in time.
+    row: CallRow
+    answer: Answer
+    by: Answerer
+
+
+def decide(
+    task: ActiveTask, answers: Iterable[Answered], mail_delivery: MailDelivery
+) -> "Decision":
+    """Return what answers to open calls lead to, whoever gave them; nothing is changed yet.
+
+    Raises:
+        UnknownAgent: an agent is not in the swarm any more, so its call can only be ignored.
     """
-    decision = {"type": answer.type} if answer.type != "edit" else answer.to_wire()
-    closed = row._replace(
-        status="expired" if late and answer.type != "accept" else STATUSES[answer.type],
-        decision=to_json(decision).decode(),
-        decided_by="" if late else str(by),
-        decided_at=now,
-    )
+    decision = Decision(task, mail_delivery)
+    for answered in answers:
+        decision.take(*answered)
+    decision.go_on()
+    return decision
+
+
+def resume(task: ActiveTask, payload: object, mail_delivery: MailDelivery) -> "Decision":
+    """Return what the results of open calls lead to; nothing is changed yet.
+
+    Raises:
+        BreakpointError, AlreadyAnswered: see `read_results`.
+        ApprovalClosed, ApprovalError, Forbidden: see `check`.
+        UnknownAgent: see `decide`.
+    """
+    answers, context = [], mail_delivery.context
+    for row, content in read_results(task, payload):
+        # Of a peer's task only the calls of breakpoint tools are that peer's to answer.
+        own = row.kind == "breakpoint" or not context.host
+        owner, guest = context.owner, bool(context.guest)
+        by = Answerer(owner.role, owner.id, participant=guest, owner=own)
+        answer = Answer("response", text=content)
+        if row.approval_id:
+            answer = check(row, answer, by, context)
+        answers.append(Answered(row, answer, by))
+    return decide(task, answers, mail_delivery)
+
+
+@dataclass(slots=True, eq=False)
+class Decision:
+    """What answers to open calls lead to. The live task is as it was until `apply`.
+
+    ``calls`` are the changed rows by their keys, ``before`` those as they were. ``told`` are
+    the events of answers, ``results`` those of calls that have their results, ``away`` such results
+    for other swarms by their agents. ``ready`` are the agents that have all of theirs; ``mail``
+    wakes them. With ``carried_out`` it has a call run, or ends the run.
+    """
+
+    task: ActiveTask
+    mail_delivery: MailDelivery
+    mail: Mail = field(init=False)
+    before: dict[tuple[str, str], CallRow] = field(default_factory=dict)
+    calls: dict[tuple[str, str], CallRow] = field(default_factory=dict)
+    told: list[EventRow] = field(default_factory=list)
+    results: list[EventRow] = field(default_factory=list)
+    histories: list[HistoryRow] = field(default_factory=list)
+    away: dict[str, list[dict[str, str]]] = field(default_factory=dict)
+    ready: set[str] = field(default_factory=set)
+    carried_out: bool = False
+    context: RuntimeContext = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.mail, self.context = Mail(self.task), self.mail_delivery.context
+
+    def take(self, row: CallRow, answer: Answer, by: Answerer) -> None:
+        """Note an answer, and what becomes of its call."""
+        late = by.role == "system"
+        who = "nobody answered in time, and the system" if late else str(by)
+        gone = row.agent not in self.context.agents and not _swarm_of(row)
+        if gone and answer.type != "ignore" and not late:
+            raise UnknownAgent(
+                f"agent '{row.agent}', whose call '{row.call_id}' is, has gone; to end the task, "
+                "ignore the call if that is allowed, or cancel the task"
+            )
+        answer = Answer("ignore") if gone else answer
+        given = answer.to_wire() if answer.type == "edit" else {"type": answer.type}
+        closed = row._replace(
+            status="expired" if late and answer.type != "accept" else STATUSES[answer.type],
+            decision=to_json(given).decode(),
+            decided_by="" if late else str(by),
+            decided_at=self.task.now(),
+        )
+        self._put(closed)
+        if row.kind == "approval":  # others have events for their results alone
+            self.told.append(_told_answer(row, answer, by).row(self.mail.moment))
+        if answer.type in ("accept", "edit"):
+            self._run(row, answer)
+        elif answer.type == "ignore":
+            ended = _ENDED.format(by=who, action=row.request["action"])
+            self._end_run(row, _GONE.format(agent=row.agent) if gone else ended)
+        else:
+            self._give(row, answer.text)
+
+    def go_on(self) -> None:
+        """Forward results to other swarms, and wake agents that have all of theirs."""
+        for agent, results in self.away.items():
+            message = self.context.composer.message(
+                "response",
+                self.task.task_id,
+                create_agent_address(self.context.finisher),
+                [create_agent_address(agent)],
+                Subject.BREAKPOINT_TOOL_CALL,
+                to_json(results).decode(),
+                timestamp=self.mail.moment,
+            )
+            told = PeerControl("results", calls=tuple(results))
+            self.mail_delivery.send_away(self.mail, message, told)
+        if self.carried_out:
+            return
+        controls = {row.agent: row.control for row in self.calls.values()}
+        for agent in sorted(controls):
+            if all(call.key in self.calls for call in self.task.open_calls(agent)):
+                self.ready.add(agent)
+                if agent not in self.away:
+                    control = Control.from_json(controls[agent])
+                    self.mail_delivery.instruct(self.mail, agent, control)
+
+    def apply(self) -> None:
+        """Note it in the live task."""
+        self.task.calls.update(self.calls)
+
+    def undo(self) -> None:
+        """Take `apply` back: it could not be stored."""
+        self.task.calls.update(self.before)
+
+    @property
+    def steps(self) -> frozenset[str]:
+        """The ids of the manual steps that the answered calls belong to."""
+        controls = [Control.from_json(row.control) for row in self.calls.values()]
+        return frozenset(found.step.ref for found in controls if found and found.step)
+
+    def fill(self, post: Post) -> None:
+        """Put everything into a commit of the task."""
+        post.deliveries = self.mail.deliveries
+        post.events = (*self.told, *self.results, *self.mail.events)
+        post.histories, post.calls = tuple(self.histories), tuple(self.calls.values())
+        for row in post.calls:
+            post.feedback += feedback_of(row, self.task.task_id)
+        post.outbox = tuple(self.mail.outbox)
+
+    def stored(self) -> None:
+        """Let the agents see their results, and those go on that have all of them."""
+        for agent in {row.agent for row in self.histories}:
+            self.context.histories.forget(self.task.task_id, agent)
+        self.task.fresh = False  # the store knows more of them now
+        for agent in self.ready:
+            self.context.mailbox.unblock(LaneKey(self.task.task_id, agent))
+
+    def _put(self, row: CallRow) -> None:
+        self.before[row.key] = self.task.calls[row.key]
+        self.calls[row.key] = row
+
+    def _remember(self, agent: str, entry: Entry) -> None:
+        self.histories.append(HistoryRow(agent, to_json([entry]).decode()))
+
+    def _run(self, row: CallRow, answer: Answer) -> None:
+        """Have a call run; an edit becomes part of the agent's history at once."""
+        arguments = row.request["args"]
+        if answer.type == "edit":
+            arguments = dict(answer.args or {})
+            made = AgentToolCall.model_validate_json(row.call)
+            self._remember(row.agent, edit_entry(made.tool_call_id, arguments))
+        before = Control.from_json(row.control)
+        origin = before.origin if before else None
+        control = Control(ControlKind.RUN, origin=origin, call=(row.call_id, arguments))
+        self.mail_delivery.instruct(self.mail, row.agent, control)
+        self.carried_out = True
+
+    def _end_run(self, row: CallRow, reason: str) -> None:
+        """End the run: no call is run that nobody has accepted."""
+        agents = self.context.agents
+        asked = [call for call in self.task.asked_calls() if call.agent in agents]
+        self._give(row, IGNORED)
+        for call in asked:
+            if call.key != row.key:
+                self._put(call._replace(status="cancelled", decided_at=self.task.now()))
+                self._give(call, CANCELLED)
+        agent = row.agent if row.agent in agents else self.context.finisher
+        self.mail_delivery.instruct(self.mail, agent, Control(ControlKind.END, reason=reason))
+        self.carried_out = True
+
+    def _give(self, row: CallRow, content: str) -> None:
+        """Give a call its result, which goes into its agent's history, or to its agent's swarm."""
+        self._put(self.calls[row.key]._replace(answer=content))
+        made = AgentToolCall.model_validate_json(row.call)
+        if row.agent in self.context.agents:
+            self._remember(row.agent, made.create_response_msg(content))
+        elif _swarm_of(row):
+            result = {"call_id": made.tool_call_id, "content": content}
+            self.away.setdefault(row.agent, []).append(result)
+        event = EventDraft(
+            "breakpoint_action_complete",
+            f"breakpoint action complete (caller = {row.agent}):\n{content}",
+            {
+                "caller": row.agent,
+                "tool_name": made.tool_name,
+                "tool_call_id": row.call_id,
+                "result": content,
+            },
+        )
+        self.results.append(event.row(self.mail.moment))
+
+
+def _swarm_of(row: CallRow) -> str:
+    """Return the other swarm whose agent's call it is, or no text."""
+    return swarm_of(create_agent_address(row.agent))
+
+
+def _told_answer(row: CallRow, answer: Answer, by: Answerer) -> EventDraft:
     request = row.request
     told: dict[str, Any] = {
         "caller": row.agent,
@@ -577,16 +784,21 @@ def told_answer(
         "tool_name": request["action"],
         "type": answer.type,
     }
-    if late:
+    if by.role == "system":
         text = f"nobody answered the call of {request['action']} in time: {answer.type}"
-        return closed, EventDraft("approval_expired", text, told)
+        return EventDraft("approval_expired", text, told)
     told["answered_by"] = str(by)
     if answer.type == "edit":
-        told["changed"] = _changes(request["args"], answer.args or {})
+        before, after = request["args"], answer.args or {}
+        told["changed"] = {
+            name: {"from": before.get(name), "to": after.get(name)}
+            for name in dict.fromkeys((*before, *after))
+            if before.get(name) != after.get(name) or (name in before) != (name in after)
+        }
     if answer.type == "response":
         told["text"] = answer.text
     text = f"{by} answered the call of {request['action']}: {answer.type}"
-    return closed, EventDraft("approval_answered", text, told)
+    return EventDraft("approval_answered", text, told)
 
 
 def feedback_of(row: CallRow, task_id: str) -> tuple[FeedbackRow, ...]:
@@ -615,329 +827,12 @@ def feedback_of(row: CallRow, task_id: str) -> tuple[FeedbackRow, ...]:
     return (taught,)
 
 
-def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    names = dict.fromkeys((*before, *after))
-    return {
-        name: {"from": before.get(name), "to": after.get(name)}
-        for name in names
-        if before.get(name) != after.get(name) or (name in before) != (name in after)
-    }
-
-
 def late_answer(row: CallRow) -> Answer:
     """Return what becomes of a call that nobody has answered in time."""
     config = from_json(row.config)
-    if config.get("on_timeout") == "accept":
-        return Answer("accept")
-    if config.get("on_timeout") == "ignore":
-        return Answer("ignore")
+    if config.get("on_timeout") in ("accept", "ignore"):
+        return Answer(config["on_timeout"])
     return Answer("response", text=DENIED.format(seconds=config.get("ttl") or 0))
-
-
-def ended_text(row: CallRow, by: str) -> str:
-    """Return the answer of a task that ended because somebody ignored a call."""
-    who = by or "nobody answered in time, and the system"
-    return _ENDED.format(by=who, action=row.request["action"])
-
-
-@dataclass(slots=True, eq=False)
-class Resumption:
-    """What a resume changes.
-
-    ``calls`` are the changed rows by their keys, ``before`` the same rows as they were. ``ready``
-    are the agents that have all of their results now; ``mail`` wakes them. ``by`` is who answered
-    one of the calls, and ``decided`` tells that a call is run or the run is ended.
-    """
-
-    task: ActiveTask
-    mail: Mail
-    before: dict[tuple[str, str], CallRow] = field(default_factory=dict)
-    calls: dict[tuple[str, str], CallRow] = field(default_factory=dict)
-    histories: list[HistoryRow] = field(default_factory=list)
-    events: list[EventRow] = field(default_factory=list)
-    ready: dict[str, CallRow] = field(default_factory=dict)
-    by: Answerer | None = None
-    decided: bool = False
-
-    @property
-    def steps(self) -> frozenset[str]:
-        """The ids of the manual steps that the answered calls belong to."""
-        controls = [Control.from_json(row.control) for row in self.calls.values()]
-        return frozenset(found.step.ref for found in controls if found and found.step)
-
-    def apply(self) -> None:
-        """Note the results in the live task."""
-        self.task.calls.update(self.calls)
-
-    def undo(self) -> None:
-        """Take `apply` back: the results could not be stored."""
-        self.task.calls.update(self.before)
-
-    def put(self, row: CallRow) -> None:
-        """Change a row."""
-        self.before[row.key] = self.task.calls[row.key]
-        self.calls[row.key] = row
-
-    def close(self, row: CallRow, answer: Answer, by: Answerer, *, late: bool = False) -> None:
-        """Note an answer."""
-        closed, event = told_answer(row, answer, by, self.task.now(), late=late)
-        self.put(closed)
-        if row.kind == "approval":
-            self.events.append(event.row(self.mail.moment))
-
-    def fill(self, post: Post) -> None:
-        """Put everything into a commit of the task."""
-        post.deliveries = self.mail.deliveries
-        post.events = (*self.events, *self.mail.events)
-        post.histories, post.calls = tuple(self.histories), tuple(self.calls.values())
-        for row in post.calls:
-            post.feedback += feedback_of(row, self.task.task_id)
-        post.outbox = tuple(self.mail.outbox)
-
-    def stored(self, context: RuntimeContext) -> None:
-        """Let the agents see their results, and those go on that have all of them."""
-        for agent in {row.agent for row in self.histories}:
-            context.histories.forget(self.task.task_id, agent)
-        self.task.fresh = False  # the store knows more of them now
-        for agent in self.ready:
-            context.mailbox.unblock(LaneKey(self.task.task_id, agent))
-
-
-def prepare_resumption(
-    task: ActiveTask,
-    payload: object,
-    context: RuntimeContext,
-    mail_delivery: MailDelivery,
-    by: Answerer | None = None,
-) -> Resumption:
-    """Check the results that a caller gives; nothing is changed yet.
-
-    Raises:
-        BreakpointError, AlreadyAnswered: see `match_answers`.
-        UnknownAgent: a paused agent is not in the swarm any more.
-    """
-    answers = match_answers(task, payload)
-    resumption = Resumption(task, Mail(task))
-    _respond(resumption, answers, context, by)
-    away: dict[str, list[dict[str, str]]] = {}
-    for row, content in answers:
-        here = row.agent in context.agents
-        if not here and not swarm_of(create_agent_address(row.agent)):
-            raise UnknownAgent(f"agent '{row.agent}', whose call '{row.call_id}' is, has gone")
-        made = _record(resumption, row, content, here=here)
-        if not here:
-            result = {"call_id": made.tool_call_id, "content": content}
-            away.setdefault(row.agent, []).append(result)
-    for agent, results in away.items():
-        _send_results(resumption, agent, results, context, mail_delivery)
-    _wake(resumption, context, mail_delivery, away)
-    return resumption
-
-
-def _respond(
-    resumption: Resumption,
-    answers: Sequence[tuple[CallRow, str]],
-    context: RuntimeContext,
-    by: Answerer | None,
-) -> None:
-    """Take results for answers to what people are asked."""
-    owner, task = context.owner, resumption.task
-    for row, content in answers:
-        # Of a peer's task only the calls of breakpoint tools are that peer's to answer.
-        own = row.kind == "breakpoint" or not context.host
-        who = by or Answerer(owner.role, owner.id, participant=bool(context.guest), owner=own)
-        answer = Answer("response", text=content)
-        if row.approval_id:
-            answer = check_answer(task, row, answer, who, context)
-        resumption.close(row, answer, who)
-
-
-def _wake(
-    resumption: Resumption,
-    context: RuntimeContext,
-    mail_delivery: MailDelivery,
-    away: Collection[str] = (),
-) -> None:
-    """Let agents go on that have all of their results, but for those of other swarms."""
-    resumption.ready = _ready(resumption)
-    task = resumption.task
-    for agent in sorted(resumption.ready.keys() - set(away)):
-        control = Control.from_json(resumption.ready[agent].control)
-        notice = context.composer.notice(task.task_id, agent, Subject.ACTION_COMPLETE_BROADCAST, "")
-        mail_delivery.send(
-            resumption.mail, notice, control or Control(ControlKind.RESUME), silent=True
-        )
-
-
-def prepare_decision(
-    task: ActiveTask,
-    call: CallRow,
-    answer: Answer,
-    by: Answerer,
-    context: RuntimeContext,
-    mail_delivery: MailDelivery,
-) -> Resumption:
-    """Return what a checked answer to what people are asked leads to; nothing is changed yet.
-
-    Raises:
-        ApprovalClosed: the call has a result.
-        UnknownAgent: the agent is not in the swarm any more, so its call can only be ignored.
-    """
-    if call.answer is not None:
-        raise ApprovalClosed(call.status)
-    if call.agent not in context.agents:
-        if not swarm_of(create_agent_address(call.agent)):
-            return _end_for_the_gone(task, call, answer, by, context, mail_delivery)
-        result = {"call_id": call.call_id, "content": answer.text}
-        resumption = prepare_resumption(task, result, context, mail_delivery, by)
-        resumption.by = by
-        return resumption
-    resumption = Resumption(task, Mail(task), by=by)
-    late = by.role == "system"
-    resumption.close(call, answer, by, late=late)
-    if answer.type in ("accept", "edit"):
-        _accept(resumption, call, answer, context, mail_delivery)
-    elif answer.type == "ignore":
-        told = ended_text(call, "" if late else str(by))
-        _ignore(resumption, call, told, context, mail_delivery)
-    else:
-        _record(resumption, call, answer.text, here=True)
-        _wake(resumption, context, mail_delivery)
-    return resumption
-
-
-def _end_for_the_gone(
-    task: ActiveTask,
-    call: CallRow,
-    answer: Answer,
-    by: Answerer,
-    context: RuntimeContext,
-    mail_delivery: MailDelivery,
-) -> Resumption:
-    """End the run of a call whose agent is not in the swarm any more, as nobody can go on with it.
-
-    Raises:
-        UnknownAgent: the answer is one that the agent would have to act on.
-    """
-    late = by.role == "system"
-    if answer.type != "ignore" and not late:
-        raise UnknownAgent(
-            f"agent '{call.agent}', whose call '{call.call_id}' is, has gone; to end the task, "
-            "ignore the call if that is allowed, or cancel the task"
-        )
-    resumption = Resumption(task, Mail(task), by=by)
-    resumption.close(call, Answer("ignore"), by, late=late)
-    told = f"The workflow has ended: agent '{call.agent}', whose call waited, has left the swarm."
-    _ignore(resumption, call, told, context, mail_delivery)
-    return resumption
-
-
-def _accept(
-    resumption: Resumption,
-    call: CallRow,
-    answer: Answer,
-    context: RuntimeContext,
-    mail_delivery: MailDelivery,
-) -> None:
-    """Have a call run; an edit becomes part of the agent's history at once."""
-    arguments = call.request["args"]
-    if answer.type == "edit":
-        arguments = dict(answer.args or {})
-        made = AgentToolCall.model_validate_json(call.call)
-        entry = to_json([edit_entry(made.tool_call_id, arguments)]).decode()
-        resumption.histories.append(HistoryRow(call.agent, entry))
-    before = Control.from_json(call.control)
-    control = Control(
-        ControlKind.RUN,
-        origin=before.origin if before else None,
-        call=(call.call_id, arguments),
-    )
-    _send_decision(resumption, call.agent, control, context, mail_delivery)
-
-
-def _ignore(
-    resumption: Resumption,
-    call: CallRow,
-    told: str,
-    context: RuntimeContext,
-    mail_delivery: MailDelivery,
-) -> None:
-    """End the run: no call is run that nobody has accepted."""
-    task = resumption.task
-    others = [each for each in task.asked_calls() if each != call and each.agent in context.agents]
-    here = call.agent in context.agents
-    _record(resumption, call, IGNORED, here=here)
-    for each in others:
-        resumption.put(each._replace(status="cancelled", decided_at=task.now()))
-        _record(resumption, each, CANCELLED, here=True)
-    agent = call.agent if here else context.finisher
-    _send_decision(resumption, agent, Control(ControlKind.END, reason=told), context, mail_delivery)
-
-
-def _send_decision(
-    resumption: Resumption,
-    agent: str,
-    control: Control,
-    context: RuntimeContext,
-    mail_delivery: MailDelivery,
-) -> None:
-    task = resumption.task
-    subject = Subject.ACTION_COMPLETE_BROADCAST
-    notice = context.composer.notice(task.task_id, agent, subject, "")
-    mail_delivery.send(resumption.mail, notice, control, silent=True)
-    resumption.decided = True
-
-
-def _ready(resumption: Resumption) -> dict[str, CallRow]:
-    """Return the agents whose last open calls are answered, each with one of its calls."""
-    done = resumption.calls
-    return {
-        row.agent: row
-        for row in done.values()
-        if all(call.key in done for call in resumption.task.open_calls(row.agent))
-    }
-
-
-def _send_results(
-    resumption: Resumption,
-    agent: str,
-    results: list[dict[str, str]],
-    context: RuntimeContext,
-    mail_delivery: MailDelivery,
-) -> None:
-    """Pass the results of calls on to the swarm whose agent made them."""
-    message = context.composer.message(
-        "response",
-        resumption.task.task_id,
-        create_agent_address(context.finisher),
-        [create_agent_address(agent)],
-        Subject.BREAKPOINT_TOOL_CALL,
-        to_json(results).decode(),
-        timestamp=resumption.mail.moment,
-    )
-    control = PeerControl("results", calls=tuple(results))
-    mail_delivery.send_away(resumption.mail, message, control)
-
-
-def _record(resumption: Resumption, row: CallRow, content: str, *, here: bool) -> AgentToolCall:
-    """Note the result of a call, also in its agent's history if that is here; return the call."""
-    resumption.put(resumption.calls[row.key]._replace(answer=content))
-    made = AgentToolCall.model_validate_json(row.call)
-    if here:
-        entry = to_json([made.create_response_msg(content)]).decode()
-        resumption.histories.append(HistoryRow(row.agent, entry))
-    event = EventDraft(
-        "breakpoint_action_complete",
-        f"breakpoint action complete (caller = {row.agent}):\n{content}",
-        {
-            "caller": row.agent,
-            "tool_name": made.tool_name,
-            "tool_call_id": row.call_id,
-            "result": content,
-        },
-    )
-    resumption.events.append(event.row(resumption.mail.moment))
-    return made
 
 
 # --- carrying out ---------------------------------------------------------------------------------

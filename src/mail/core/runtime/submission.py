@@ -17,12 +17,7 @@ from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.correspondence import load_correspondence
 from mail.core.runtime.delivery import Mail, MailDelivery
-from mail.core.runtime.held_calls import (
-    Resumption,
-    checked_answer,
-    prepare_decision,
-    prepare_resumption,
-)
+from mail.core.runtime.held_calls import Answered, Decision, checked, decide, resume
 from mail.core.runtime.mailbox import Hold
 from mail.core.runtime.mailbox_loader import MailboxLoader
 from mail.core.runtime.offers import check_offer, load_offer, offer_row
@@ -472,7 +467,7 @@ class Submissions:
 
         Raises:
             UnknownTask, UnknownApproval, ApprovalClosed, ApprovalError, Forbidden: see
-                `mail.core.runtime.held_calls.check_answer`; nothing was changed.
+                `mail.core.runtime.held_calls.check`; nothing was changed.
             ShuttingDown: the runtime takes no more work.
             StoreError: it could not be stored.
         """
@@ -484,18 +479,13 @@ class Submissions:
         async with self.hold(task_id, new=False) as task:
             self._check_open()
             rows = (row for row in task.calls.values() if row.approval_id == approval_id)
-            asked = next(rows, None)
-            if asked is None:
+            row = next(rows, None)
+            if row is None:
                 raise UnknownApproval
-            answer = await checked_answer(task, asked, answer, by, self.context)
-            decision = prepare_decision(task, asked, answer, by, self.context, self.mail_delivery)
-            message = decision.mail.envelopes[0] if decision.mail.envelopes else None
-            request = RunRequest(
-                message=message or self.context.composer.notice(task_id, asked.agent, "", ""),
-                awaited=False,
-            )
-            await self._go_on(task, request, decision)
-            return task.calls[asked.key], task.row
+            answer = await checked(task, row, answer, by, self.context)
+            decision = decide(task, [Answered(row, answer, by)], self.mail_delivery)
+            await self._go_on(task, decision)
+            return task.calls[row.key], task.row
 
     async def resume(
         self,
@@ -513,62 +503,65 @@ class Submissions:
             events: What is told of that.
         """
         results = request.breakpoint_tool_call_result
-        resumption = prepare_resumption(task, results, self.context, self.mail_delivery)
-        return await self._go_on(task, request, resumption, inbox, events)
+        decision = resume(task, results, self.mail_delivery)
+        return await self._go_on(task, decision, request, inbox, events)
 
     async def _go_on(
         self,
         task: ActiveTask,
-        request: RunRequest,
-        resumption: Resumption,
+        decision: Decision,
+        request: RunRequest | None = None,
         inbox: InboxRow | None = None,
         events: tuple[EventRow, ...] = (),
     ) -> Waiter | None:
-        """Store answers to open calls, and let the agents go on."""
+        """Store answers to open calls, and let the agents go on; a person's is no request."""
         if not task.loaded:
             await self.mailbox_loader.recall(task)
         self._check_open()
         before, was_pausing, offer = task.row, task.pausing, task.offer
         was_running = before.state is TaskState.RUNNING
-        resumption.apply()
-        waiter = self._wait(task, request, "", consumed=True)
+        decision.apply()
+        waiter = None if request is None else self._wait(task, request, "", consumed=True)
         if waiter is not None:
-            waiter.steps = resumption.steps
-        if resumption.ready or resumption.decided or was_running:
+            waiter.steps = decision.steps
+        if decision.ready or decision.carried_out or was_running:
             self.reopen(task, request, joins=was_running)
         else:
             task.change(awaited=True)
             task.pausing = True
-        task.offer = request.offer or offer
-        post = Post(owner=self.context.owner, task=task.row, once=request.once_for(task.task_id))
-        post.memories = _memories(task, offer, request, resumption.mail)
-        if resumption.by is not None:
+        if request is None:
             task.change(awaited=True)  # the run is to come to its end, whoever looks
-            post.task = task.row
-        resumption.fill(post)
+        post = Post(owner=self.context.owner, task=task.row)
+        if request is not None:
+            task.offer = request.offer or offer
+            post.once = request.once_for(task.task_id)
+            post.memories = _memories(task, offer, request, decision.mail)
+        decision.fill(post)
         post.inbox, post.events = inbox, (*events, *post.events)
         try:
             async with task.commits:  # never before the commit that stores the calls
                 receipt = await self.context.store.post(post)
         except BaseException:
-            resumption.undo()
+            decision.undo()
             self._leave(waiter)
             if task.row is post.task:
                 task.row, task.pausing, task.offer = before, was_pausing, offer
             raise
-        resumption.stored(self.context)
-        await self.delivered(task, resumption.mail, post, receipt, waiter, reopened=not was_running)
+        decision.stored()
+        await self.delivered(task, decision.mail, post, receipt, waiter, reopened=not was_running)
         return waiter
 
-    def reopen(self, task: ActiveTask, request: RunRequest, *, joins: bool) -> None:
-        limit = request.max_steps
+    def reopen(self, task: ActiveTask, request: RunRequest | None, *, joins: bool) -> None:
+        """Let a run begin or go on; without a request nobody waits for its answer."""
+        limit = UNSET if request is None else request.max_steps
+        awaited = request is not None and request.awaited
         if isinstance(limit, Unset):
             limit = task.row.max_steps if joins else self.context.settings.max_steps
         task.change(
             state=TaskState.RUNNING,
             steps=task.row.steps if joins else 0,
             max_steps=limit,
-            awaited=request.awaited or bool(task.waiters) or (joins and task.row.awaited),
+            awaited=awaited or bool(task.waiters) or (joins and task.row.awaited),
             # A run at its limit is being finished; the new message is for the run after it.
             finish_asked=joins
             and task.row.finish_asked

@@ -22,7 +22,6 @@ from mail.core.runtime.endings import Ending, Endings
 from mail.core.runtime.held_calls import (
     UNANSWERED,
     accepted_call,
-    open_events,
     open_rows,
 )
 from mail.core.runtime.mailbox import Hold, LaneKey, QueuedMessage
@@ -458,10 +457,7 @@ class TurnCommitter:
     def _wake(self, turn: Turn, plan: CommitPlan) -> None:
         """Let an agent go on whose last call has its result now."""
         task, [call] = plan.task, plan.calls
-        control = Control.from_json(call.control) or Control(ControlKind.RESUME)
-        subject = Subject.ACTION_COMPLETE_BROADCAST
-        notice = self.context.composer.notice(task.task_id, turn.agent, subject, "")
-        self.mail_delivery.send(plan.mail, notice, control, silent=True)
+        self.mail_delivery.instruct(plan.mail, turn.agent, Control.from_json(call.control))
         if task.row.state is TaskState.PAUSED:  # another agent's calls wait since it was accepted
             task.change(state=TaskState.RUNNING)
             task.pausing, plan.reopens = False, True
@@ -530,10 +526,8 @@ class TurnCommitter:
         elif turn.at_limit:
             plan.ending = self.system_messages.what_there_is(task, self.endings, turn)
         elif turn_result.paused and task.exhausted is None:
-            plan.calls = tuple(open_rows(turn, turn_result, self.context))
-            paused = turn_result.pause_event(turn.agent, plan.calls)
-            for event in (paused, *open_events(plan.calls)):
-                turn_result.events.append(event.row(plan.mail.moment))
+            plan.calls, events = open_rows(turn, turn_result, self.context)
+            turn_result.events += [event.row(plan.mail.moment) for event in events]
             task.calls.update((call.key, call) for call in plan.calls)
             self.context.mailbox.block(turn.queued.lane)
             self.pause(task)

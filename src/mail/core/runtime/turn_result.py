@@ -436,16 +436,6 @@ class TurnResult:
         self.remember(*(call.create_response_msg(wait.result(status)) for call, wait in self.waits))
         self.waits = ()
 
-    def pause_event(self, agent: str, calls: Sequence[CallRow]) -> EventDraft:
-        """Return the event of an agent's breakpoint calls, once they have their ids."""
-        names = ", ".join(call.tool_name for call in self.paused)
-        arguments = ", ".join(map(self.arguments_of, self.paused))
-        return EventDraft(
-            "breakpoint_tool_call",
-            f"agent {agent} used breakpoint tools {names} with args: {arguments}",
-            {"caller": agent, "call_ids": [call.call_id for call in calls]},
-        )
-
 
 def _without(arguments: dict[str, Any], name: str) -> dict[str, Any]:
     return {key: value for key, value in arguments.items() if key != name}

@@ -25,7 +25,7 @@ from mail.core.runtime.active_tasks import ActiveTask, Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.handlers import HANDLERS, ToolContext
-from mail.core.runtime.held_calls import accepted_call, describe_held, split_breakpoints
+from mail.core.runtime.held_calls import accepted_call, describe, split_held
 from mail.core.runtime.histories import Entry
 from mail.core.runtime.settings import Quota, RuntimeSettings
 from mail.core.runtime.tool_dispatch import ToolDispatcher
@@ -644,7 +644,7 @@ class TurnRunner:
         surplus: list[AgentToolCall] = []
         if offer.tools or self.context.breakpoint_tools or self.context.holds:
             asked, surplus = _without_surplus(offer, calls)
-            paused, calls = split_breakpoints(turn.agent, asked, self.context, offer.names)
+            paused, calls = split_held(turn, asked, offer.names, self.context)
         names = {call.tool_name for call in calls} - PASSIVE
         if REPLY_KEY not in journal and not names <= HANDLERS.keys():  # actions are slow
             turn_result.journal += (JournalRow(REPLY_KEY, "done", reply.to_json()),)
@@ -652,7 +652,7 @@ class TurnRunner:
         for call in dropped:
             turn_result.take(call, ToolOutcome(ok=False, details=_BESIDE_THE_END))
         if paused and self.context.holds:
-            turn_result.described = await describe_held(turn, paused, self.context)
+            turn_result.described = await describe(turn, paused, self.context)
         for call in surplus:
             turn_result.take(call, ToolOutcome(ok=False, details=_ONE_AT_A_TIME))
         await self.tool_dispatcher.run(turn, turn_result, calls, journal)
