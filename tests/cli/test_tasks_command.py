@@ -10,6 +10,7 @@ import pytest
 
 from mail.cli.commands import main
 from mail.cli.tasks import _checked, _row
+from mail.db.records import Owner
 from mail.errors import ClientDecodeError
 from mail.server.app import create_app
 from tests.cli.terminal import environment
@@ -23,6 +24,7 @@ from tests.server.kit import (
     put_aside,
     serving,
 )
+from tests.support.sql import held_call, put_held
 
 pytestmark = pytest.mark.e2e
 
@@ -126,6 +128,22 @@ async def test_tasks_are_listed_shown_and_cancelled(
     assert "several callers have a task with this id" in capsys.readouterr().err
     assert await mail("tasks", "show", "one", "--owner", "user:bob", "--json") == 0
     assert json.loads(capsys.readouterr().out)["events"]
+
+
+async def test_a_call_that_was_accepted_waits_for_nobody(
+    place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from mail.db.urls import open_store
+
+    store, alice = open_store(place), Owner("test-swarm", "user", "alice")
+    await store.open()
+    await put_held(store, alice, "t", held_call("a"), held_call("b", status="accepted"))
+    await store.close()
+    for command in (("list",), ("show", "t")):
+        assert await mail("tasks", *command, "--json") == 0
+        found = json.loads(capsys.readouterr().out)
+        [task] = found if isinstance(found, list) else [found]
+        assert len(task["breakpoints"]) == 1
 
 
 async def test_tasks_are_deleted_beside_the_server_and_by_it(

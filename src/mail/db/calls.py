@@ -88,6 +88,10 @@ class CallRow(NamedTuple):
         """Tell whether it is to be run, because somebody has accepted it."""
         return self.answer is None and self.status in DECIDED
 
+    def closed(self, text: str, now: str) -> "CallRow":
+        """Return the call as it is when nobody will answer it, or run it, any more."""
+        return self._replace(answer=text, status="cancelled", decided_at=self.decided_at or now)
+
     @property
     def request(self) -> dict[str, Any]:
         """What people are asked about: the tool as ``action``, and its arguments as ``args``."""

@@ -81,7 +81,7 @@ def task_view(owner: Owner, row: TaskRow, calls: Iterable[CallRow] = ()) -> MAIL
         start_time=datetime.fromisoformat(row.start_time),
         status=row.state,
         remote_swarms=list(row.remote_swarms),
-        breakpoints=[from_json(call.shown) for call in calls if _is_open(call)],
+        breakpoints=[from_json(call.shown) for call in calls if call.is_asked],
         title=row.title,
         usage=dict(Spending.from_json(row.usage).agents),
         ended_by=STEP_LIMIT if row.finish_asked and row.state not in _OPEN else None,
@@ -103,10 +103,6 @@ def aside_record(row: AsideRow) -> dict[str, Any]:
         "body": message.body[:_LONGEST_BODY],
         "body_length": len(message.body),
     }
-
-
-def _is_open(call: CallRow) -> bool:
-    return call.answer is None and not call.is_wait
 
 
 def _calls_size(found: _Calls) -> int:

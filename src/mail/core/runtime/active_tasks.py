@@ -26,6 +26,7 @@ from mail.core.tools.offer import NO_OFFER, Offer
 from mail.core.usage import Spending, Usage
 from mail.db.calls import CallRow
 from mail.db.records import EventRow, TaskRow
+from mail.errors import TaskPaused
 
 if TYPE_CHECKING:
     from mail.core.addresses import MAILAddress
@@ -244,7 +245,7 @@ class ActiveTask:
         return self.row
 
     def open_calls(self, agent: str | None = None) -> list[CallRow]:
-        """Return the breakpoint calls without a result, of one agent or of all."""
+        """Return the calls without a result, of one agent or of all."""
         return [
             call
             for call in self.calls.values()
@@ -254,6 +255,10 @@ class ActiveTask:
     def asked_calls(self, agent: str | None = None) -> list[CallRow]:
         """Return the open calls that nobody has answered: an accepted one is open until it ran."""
         return [call for call in self.open_calls(agent) if call.is_asked]
+
+    def paused_error(self) -> TaskPaused:
+        """Return what a message into the paused task is refused with."""
+        return TaskPaused(self.task_id, [call.call_id for call in self.asked_calls()])
 
     def open_waits(self, agent: str) -> list[TeamWait]:
         """Return an agent's waits for teammates whose results are not on their way."""

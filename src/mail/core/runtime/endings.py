@@ -259,10 +259,7 @@ class Endings:
             if runs and status is not TaskState.CANCELLED:
                 continue  # its result comes
             text = _CUT_OFF if runs else UNANSWERED
-            closed = call._replace(
-                answer=text, status="cancelled", decided_at=call.decided_at or task.now()
-            )
-            task.calls[call.key] = closed
+            closed = task.calls[call.key] = call.closed(text, task.now())
             entry = AgentToolCall.model_validate_json(call.call).create_response_msg(text)
             rows.append(closed)
             if swarm_of(create_agent_address(call.agent)):

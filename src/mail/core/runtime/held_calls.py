@@ -742,7 +742,7 @@ class Decision:
         self._give(row, IGNORED)
         for call in asked:
             if call.key != row.key:
-                self._put(call._replace(status="cancelled", decided_at=self.task.now()))
+                self._put(call.closed(CANCELLED, self.task.now()))
                 self._give(call, CANCELLED)
         agent = row.agent if row.agent in agents else self.context.finisher
         self.mail_delivery.instruct(self.mail, agent, Control(ControlKind.END, reason=reason))

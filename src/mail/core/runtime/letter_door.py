@@ -23,7 +23,7 @@ from mail.core.runtime.turn import Control, ControlKind
 from mail.core.tasks import TaskState
 from mail.db.desk import AskRow, DeskPost, LetterRow
 from mail.db.post import Post
-from mail.errors import ProtocolError, ShuttingDown, TaskPaused, UnknownAgent, UnknownTask
+from mail.errors import ProtocolError, ShuttingDown, UnknownAgent, UnknownTask
 from mail.services.files import told_of
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class LetterDoor:
         if not task.stored:
             return
         if self._is_own(mail.letter) and task.row.state is TaskState.PAUSED:
-            raise TaskPaused(task.task_id, [call.call_id for call in task.asked_calls()])
+            raise task.paused_error()
         if not self._is_own(mail.letter) and task.row.state not in _OPEN:
             raise ProtocolError(f"reply_to: {_OVER}", [{"field": "reply_to", "problem": _OVER}])
 

@@ -11,7 +11,7 @@ from mail.core.runtime.turn_result import TurnResult
 from mail.core.runtime.waiters import RunResult
 from mail.core.tasks import TaskState
 from mail.core.wire import MAILMessage
-from mail.errors import MAILError, ShuttingDown, StepFailed, TaskError, TaskPaused
+from mail.errors import MAILError, ShuttingDown, StepFailed, TaskError
 
 
 @dataclass(slots=True, eq=False)
@@ -49,7 +49,7 @@ class ManualReplies:
         elif turn_result.completes is not None and ending is not None:
             self._resolve(task, ref, ending.result.message)
         elif task.open_calls(turn.agent):
-            self._fail(task, ref, self._paused(task))
+            self._fail(task, ref, task.paused_error())
 
     def give_up(self, task: ActiveTask, result: RunResult, *, keep: str = "") -> None:
         """Tell the callers of steps that the run ended or pauses before their agents spoke.
@@ -58,7 +58,7 @@ class ManualReplies:
             keep: The step that has an answer of its own.
         """
         if result.status is TaskState.PAUSED:
-            error: MAILError = self._paused(task)
+            error: MAILError = task.paused_error()
         else:
             error = TaskError(f"the task is {result.status}; the step ended without an answer")
         for ref in [ref for ref in task.steps_due if ref != keep]:
@@ -89,9 +89,6 @@ class ManualReplies:
             waiter.leave()
             waiter.end_at(last_event)
             waiter.resolve(result)
-
-    def _paused(self, task: ActiveTask) -> TaskPaused:
-        return TaskPaused(task.task_id, [call.call_id for call in task.asked_calls()])
 
     def _resolve(self, task: ActiveTask, ref: str, message: MAILMessage) -> None:
         answer = task.steps_due.pop(ref, None)

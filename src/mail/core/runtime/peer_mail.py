@@ -41,6 +41,7 @@ from mail.core.runtime.waiting import node_of, read_reports
 from mail.core.schema import parse_interswarm_message
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
+from mail.core.tools.convert import normalize_breakpoint_tool_call
 from mail.db.calls import CallRow
 from mail.db.post import Post
 from mail.db.records import EventRow, InboxRow, OutboxChange, OutboxRow, TaskRow
@@ -502,16 +503,9 @@ class PeerDoor:
                 tool_call_id=there,
                 completion={"role": "assistant", "content": None},
             )
-            shown = {
-                "arguments": _text(told.get("arguments")),
-                "name": name,
-                "id": call_id,
-                "call_id": call_id,
-                "type": "function_call",
-                "status": "completed",
-            }
-            text = json_line(shown)
-            rows.append(CallRow(agent, call_id, made.model_dump_json(), text))
+            item = {"arguments": _text(told.get("arguments")), "id": call_id, "call_id": call_id}
+            shown = json_line(normalize_breakpoint_tool_call(made, item))
+            rows.append(CallRow(agent, call_id, made.model_dump_json(), shown))
         return rows
 
     async def _resume(self, task: ActiveTask, mail: PeerMail, control: PeerControl) -> None:
@@ -591,11 +585,9 @@ class PeerDoor:
 
     def _closed_calls(self, task: ActiveTask, peer: str) -> tuple[CallRow, ...]:
         """Return a peer's open calls as they are when nobody waits for their results."""
-        return tuple(
-            call._replace(answer=UNANSWERED, status="cancelled")
-            for call in task.open_calls()
-            if swarm_of_agent(call.agent) == peer
-        )
+        now = task.now()
+        theirs = (call for call in task.open_calls() if swarm_of_agent(call.agent) == peer)
+        return tuple(call.closed(UNANSWERED, now) for call in theirs)
 
     # --- mail that went -----------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from mail.core.runtime.turn_result import EventDraft
 from mail.core.tasks import TaskState
 from mail.db.post import Post, Receipt
 from mail.db.records import AsideRow, Delivery
-from mail.errors import NotSetAside, RetryRefused, ShuttingDown, StoreConflict, TaskPaused
+from mail.errors import NotSetAside, RetryRefused, ShuttingDown, StoreConflict
 
 _OVER: Final = (ControlKind.FINISH, ControlKind.STEP, ControlKind.RUN, ControlKind.END)
 
@@ -61,7 +61,7 @@ class SetAside:
             envelope = Envelope.from_json(row.delivery.payload)
             control = Control.from_json(row.delivery.control)
             if task.row.state is TaskState.PAUSED:
-                raise TaskPaused(task_id, [call.call_id for call in task.asked_calls()])
+                raise task.paused_error()
             problem = await self._problem(task, row, envelope, control)
             if problem:
                 raise RetryRefused(f"mail {number} cannot be tried again: {problem}")

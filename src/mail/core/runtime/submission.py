@@ -48,7 +48,6 @@ from mail.errors import (
     ProtocolError,
     ShuttingDown,
     StoreConflict,
-    TaskPaused,
     TaskRunning,
     ToolError,
     UnknownAgent,
@@ -406,7 +405,7 @@ class Submissions:
             except StoreConflict:
                 await self.load(task)
         if task.row.state is TaskState.PAUSED:
-            raise TaskPaused(task.task_id, [call.call_id for call in task.asked_calls()])
+            raise task.paused_error()
         return await self._open(task, envelope, request, control, new=False)
 
     async def _open(

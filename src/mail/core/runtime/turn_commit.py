@@ -446,17 +446,13 @@ class TurnCommitter:
         if accepted is None or not turn_result.entries:
             return
         entry = turn_result.entries[-1]
-        answered = accepted[0]._replace(answer=str(entry.get("content", entry.get("output", ""))))
-        task.calls[answered.key] = answered
-        plan.calls = (answered,)
+        call = accepted[0]._replace(answer=str(entry.get("content", entry.get("output", ""))))
+        task.calls[call.key] = call
+        plan.calls = (call,)
         goes_on = task.row.state in _OPEN and turn_result.completes is None
         plan.woken = goes_on and not task.open_calls(turn.agent)
-        if plan.woken:
-            self._wake(turn, plan)
-
-    def _wake(self, turn: Turn, plan: CommitPlan) -> None:
-        """Let an agent go on whose last call has its result now."""
-        task, [call] = plan.task, plan.calls
+        if not plan.woken:
+            return
         self.mail_delivery.instruct(plan.mail, turn.agent, Control.from_json(call.control))
         if task.row.state is TaskState.PAUSED:  # another agent's calls wait since it was accepted
             task.change(state=TaskState.RUNNING)
