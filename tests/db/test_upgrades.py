@@ -186,9 +186,9 @@ async def test_calls_and_what_people_were_asked_about_them_become_one(database: 
     try:
         calls = {row.call_id: row for row in await store.calls(owner, "t1")}
         asked = [row.call_id for row in await store.open_calls(owner, "t1")]
-        found = await store.list_approvals(CallFilter(owner))
-        changed = await store.changed_approvals(CallFilter(owner), 1, 9)
-        assert await store.last_approval_change("example") == 9
+        found, _ = await store.held_calls(CallFilter(owner), 9)
+        changed, _ = await store.held_calls(CallFilter(owner, after=1), 9)
+        assert await store.last_call_change() == 9
     finally:
         await store.close()
     assert asked == ["open", "older"]

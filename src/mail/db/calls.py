@@ -133,7 +133,7 @@ class StoredCall(NamedTuple):
 
 
 class CallFilter(NamedTuple):
-    """Which calls somebody sees.
+    """Which calls somebody sees, and in which order.
 
     Attributes:
         owner: Those of this owner's tasks; with ``approver`` these, too.
@@ -141,6 +141,13 @@ class CallFilter(NamedTuple):
         everybody: All of the swarm.
         status: Only with this status, or no text.
         task_id: Only of tasks with this id, or no text.
+        approval_id: Only this one; None for any.
+        before: Only those with a smaller number, unless it is 0. They come newest first.
+        after: Only those that were changed after this change, in the order of their last changes;
+            None for any.
+        due: Only open ones whose deadline comes after a time and by another (RFC 3339 text in UTC),
+            the first ones first; None for any. Of those at the first time only such with a greater
+            number.
     """
 
     owner: Owner
@@ -148,6 +155,10 @@ class CallFilter(NamedTuple):
     everybody: bool = False
     status: str = ""
     task_id: str = ""
+    approval_id: str | None = None
+    before: int = 0
+    after: int | None = None
+    due: tuple[str, int, str] | None = None
 
 
 _COLUMNS: Final = ", ".join(CallRow._fields)
@@ -269,81 +280,38 @@ class CallVerbs(Verbs):
         return str(rows[0][0]) if rows else None
 
     @read
-    def find_approval(self, swarm: str, approval_id: str) -> Verb[StoredCall | None]:
-        """Return an approval by its id, or None."""
-        text = f"SELECT {_STORED} {_SEEN} WHERE t.swarm_name = $1 AND c.approval_id = $2"
-        found = yield from self._stored(Query(text, (swarm, approval_id)))
-        return found[0] if found else None
-
-    @read
-    def list_approvals(
-        self, which: CallFilter, *, before: int = 0, limit: int = 100
-    ) -> Verb[list[StoredCall]]:
-        """Return approvals, newest first.
+    def held_calls(
+        self, which: CallFilter, limit: int, max_bytes: int = 2**62
+    ) -> Verb[tuple[list[StoredCall], bool]]:
+        """Return a page of the calls that people see, and whether there are more.
 
         Args:
-            which: Which ones.
-            before: Only those with a smaller number; 0 for all.
+            which: Which ones, and in which order.
             limit: At most so many.
+            max_bytes: The page ends with the call that brings it there. No other call is read.
         """
-        return (yield from self._stored(_page(_STORED, which, limit, before=before)))
+        where, order, values = _seen(which)
+        some = f"ORDER BY {order} LIMIT {values.place(limit + 1)}"
+        found = yield Query(f"SELECT c.id, c.size {_SEEN} {where} {some}", values)
+        numbers: list[int] = []
+        size = 0
+        for number, bytes_of in found[:limit]:
+            if numbers and size >= max_bytes:
+                break
+            numbers.append(number)
+            size += bytes_of
+        if not numbers:
+            return [], False
+        these = f"AND c.id {self.sql.among('$1', 'bigint')} ORDER BY {order}"
+        query = Query(f"SELECT {_STORED} {_SEEN} {these}", (self.sql.list(numbers),))
+        page = yield from self._stored(query)
+        return page, len(numbers) < len(found) and bool(page)
 
     @read
-    def changed_approvals(
-        self, which: CallFilter, after: int, limit: int
-    ) -> Verb[list[StoredCall]]:
-        """Return approvals that were changed after a change, in order of their last changes."""
-        return (yield from self._stored(_page(_STORED, which, limit, after=after)))
-
-    @read
-    def approval_sizes(
-        self, which: CallFilter, limit: int, *, before: int = 0, after: int | None = None
-    ) -> Verb[list[int]]:
-        """Return how many bytes requests, descriptions and answers of approvals have.
-
-        Those that `changed_approvals` returns after ``after``, or else `list_approvals`.
-        """
-        rows = yield _page("c.size", which, limit, before=before, after=after)
-        return [int(row[0]) for row in rows]
-
-    @read
-    def last_approval_change(self, swarm: str) -> Verb[int]:
-        """Return the number of the latest change, in this swarm or another; 0 without any."""
+    def last_call_change(self) -> Verb[int]:
+        """Return the number of the latest change of a call that people see; 0 without any."""
         rows = yield Query("SELECT value FROM approval_counter")
         return int(rows[0][0])
-
-    @read
-    def due_approvals(
-        self,
-        swarm: str,
-        before: str,
-        limit: int,
-        *,
-        owner: Owner | None = None,
-        after: tuple[str, int] | None = None,
-    ) -> Verb[list[StoredCall]]:
-        """Return open approvals whose deadline comes before a time, the first ones first.
-
-        Args:
-            swarm: The swarm.
-            before: RFC 3339 text in UTC; no text for any deadline.
-            limit: At most so many.
-            owner: Only those of this owner's tasks.
-            after: Only those that come after a deadline and number.
-        """
-        values = _Values()
-        text = f"""
-            SELECT {_STORED} {_SEEN}
-            WHERE t.swarm_name = {values.place(swarm)} AND c.status = 'open'
-                AND c.expires_at <> ''"""
-        if before:
-            text += f" AND c.expires_at <= {values.place(before)}"
-        if owner is not None:
-            text += f" AND {_owned(owner, values)}"
-        if after is not None:
-            text += f" AND (c.expires_at, c.id) > ({', '.join(map(values.place, after))})"
-        text += f" ORDER BY c.expires_at, c.id LIMIT {values.place(limit)}"
-        return (yield from self._stored(Query(text, values)))
 
     def _stored(self, query: Query) -> Verb[list[StoredCall]]:
         """Return calls of any tasks with their large texts, which are kept apart."""
@@ -370,37 +338,32 @@ class _Values(list[object]):
         return f"${len(self)}"
 
 
-def _page(
-    columns: str, which: CallFilter, limit: int, *, before: int = 0, after: int | None = None
-) -> Query:
-    """Return a query for approvals after a change, or else newest first.
-
-    What is large in them is read of those alone: others are not sorted with it.
-    """
+def _seen(which: CallFilter) -> tuple[str, str, _Values]:
+    """Return the conditions of a filter, its order, and their values."""
     values = _Values()
-    text = f"SELECT c.id {_SEEN} WHERE t.swarm_name = {values.place(which.owner.swarm)}"
+    owner = which.owner
+    text = f"AND t.swarm_name = {values.place(owner.swarm)}"
     if not which.everybody:
-        seen = _owned(which.owner, values)
+        role, name = values.place(owner.role), values.place(owner.id)
+        seen = f"t.caller_role = {role} AND t.caller_id = {name}"
         if which.approver:
             name = values.place(f"\n{which.approver}\n")
             seen = f"{seen} OR replace(c.approvers, {name}, '') <> c.approvers"
         text += f" AND ({seen})"
-    if which.status == "open":
-        text += " AND c.status = 'open'"  # which has an index
+    if which.status == "open" or which.due:
+        text += " AND c.status = 'open'"  # which has indexes
     elif which.status:
         text += f" AND c.status = {values.place(which.status)}"
     if which.task_id:
         text += f" AND t.task_id = {values.place(which.task_id)}"
-    if after is not None:
-        text += f" AND c.change > {values.place(after)}"
-    elif before:
-        text += f" AND c.id < {values.place(before)}"
-    order = "c.id DESC" if after is None else "c.change"
-    text += f" ORDER BY {order} LIMIT {values.place(limit)}"
-    return Query(f"SELECT {columns} {_SEEN} WHERE c.id IN ({text}) ORDER BY {order}", values)
-
-
-def _owned(owner: Owner, values: _Values) -> str:
-    """Return the condition of the tasks that an owner has in its swarm."""
-    role, name = values.place(owner.role), values.place(owner.id)
-    return f"t.caller_role = {role} AND t.caller_id = {name}"
+    if which.approval_id is not None:
+        text += f" AND c.approval_id = {values.place(which.approval_id)}"
+    if which.before:
+        text += f" AND c.id < {values.place(which.before)}"
+    if which.due is not None:
+        since, number, until = map(values.place, which.due)
+        text += f" AND c.expires_at <> '' AND (c.expires_at, c.id) > ({since}, {number})"
+        return f"{text} AND c.expires_at <= {until}", "c.expires_at, c.id", values
+    if which.after is not None:
+        return f"{text} AND c.change > {values.place(which.after)}", "c.change", values
+    return text, "c.id DESC", values

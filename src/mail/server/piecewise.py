@@ -55,19 +55,6 @@ async def _pairs(fields: Mapping[str, object]) -> AsyncGenerator[tuple[str, obje
         yield pair
 
 
-async def json_list(values: AsyncGenerator[object, None]) -> AsyncGenerator[str, None]:
-    """Yield values as a list in JSON."""
-    begun = False
-    async with aclosing(values):
-        async for value in values:
-            yield "," if begun else "["
-            begun = True
-            for text in json_pieces(value):
-                yield text
-            del value  # the next one may be as large
-    yield "]" if begun else "[]"
-
-
 async def piecewise(
     texts: AsyncGenerator[str, None], status: int = 200, *, turn: Turn = PASS
 ) -> Response:

@@ -7,11 +7,10 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Final
 
 from pydantic_core import from_json
@@ -43,7 +42,9 @@ ALL_STATUSES: Final = (
     "expired",
 )
 
-_AT_ONCE: Final = 8  # calls may have megabytes
+_AT_ONCE: Final = 64
+_EVENT_BYTES: Final = 64 * 1024
+"""Bytes after which no further call is read at once to be told one by one."""
 _PAGE_BYTES: Final = 1024 * 1024
 """Bytes after which a page ends."""
 _POLL_SECONDS: Final = 0.5
@@ -51,6 +52,7 @@ _LOOK_SECONDS: Final = 30.0
 _AGAIN_SECONDS: Final = 2.0
 _LONGEST_SECONDS: Final = 600.0
 _LAST: Final = 2**62  # more than the number of any approval
+_NEVER: Final = "9999"  # after any deadline
 _LEAST_SECONDS: Final = 0.02
 
 _log = logging.getLogger(__name__)
@@ -88,10 +90,6 @@ def _answer(row: CallRow) -> dict[str, Any] | None:
     given = from_json(row.decision)
     args = row.answer if given["type"] == "response" else given.get("args")
     return {"type": given["type"], "args": args}
-
-
-def _memory(found: StoredCall) -> int:
-    return found.row.memory
 
 
 def change_event(found: StoredCall) -> TaskEvent:
@@ -140,7 +138,7 @@ async def end_in_time(
         try:
             now = clock.now()
             again = await deadlines.end_due(now)
-            coming = await store.due_approvals(swarm(), "", 1, owner=owner, after=(now, _LAST))
+            coming, _ = await store.held_calls(deadlines.between((now, _LAST), _NEVER), 1)
             if not (coming or deadlines.put_off or for_ever or wake.is_set()):
                 return
             pause = min(pause, again)
@@ -173,13 +171,19 @@ class _Deadlines:
         self._store, self._act = store, act
         self._swarm, self._owner = swarm, owner
 
+    def between(self, after: tuple[str, int], until: str) -> CallFilter:
+        """Return which calls are due after a deadline and number, and by a time."""
+        owner = self._owner or Owner(self._swarm(), "", "")
+        return CallFilter(owner, everybody=self._owner is None, due=(*after, until))
+
     async def end_due(self, now: str) -> float:
         """End those whose deadline has come; return after how many seconds to look again."""
         known, self.put_off = self.put_off, {}
-        after: tuple[str, int] | None = None
-        while found := await self._store.due_approvals(
-            self._swarm(), now, _AT_ONCE, owner=self._owner, after=after
-        ):
+        after, more = ("", 0), True
+        while more:
+            found, more = await self._store.held_calls(
+                self.between(after, now), _AT_ONCE, _EVENT_BYTES
+            )
             for each in found:
                 name = each.row.approval_id
                 at, wait = known.get(name, (0.0, _AGAIN_SECONDS))
@@ -188,7 +192,7 @@ class _Deadlines:
                 elif not await self._ended(each):
                     longer = min(2 * wait, _LONGEST_SECONDS)
                     self.put_off[name] = time.monotonic() + wait, longer
-            after = found[-1].row.expires_at, found[-1].number
+                after = each.row.expires_at, each.number
         soonest = min((at for at, _ in self.put_off.values()), default=float("inf"))
         return max(_LEAST_SECONDS, soonest - time.monotonic())
 
@@ -233,26 +237,54 @@ class ApprovalDesk:
     swarm: str
     decide: Decide
 
-    def page(
+    @asynccontextmanager
+    async def page(
         self, who: Answerer, status: str, task_id: str, limit: int, cursor: str, room: Room
-    ) -> "ApprovalPage":
-        """Return a page of approvals, newest first, which is still to be read.
+    ) -> AsyncGenerator[tuple[Iterator[dict[str, Any]], str | None], None]:
+        """Give the records of a page, newest first, and where the next one begins, or None.
+
+        A page ends early after `_PAGE_BYTES`; it has one record at least if there are any. Each is
+        made when it is asked for; until the end of the context they count in the room.
 
         Args:
             who: For whom.
             status: Only with this status; ``all`` for any.
             task_id: Only of tasks with this id, or no text.
             limit: The most approvals.
-            cursor: The `ApprovalPage.next_cursor` of the page before, or no text.
-            room: Where large approvals count until the next one is asked for.
+            cursor: Where the page before said that this one begins, or no text.
+            room: Where the page counts.
 
         Raises:
             ProtocolError: the cursor is none.
         """
         if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 18 if cursor else True):
             raise ProtocolError("cursor must be the 'next_cursor' of a page")
-        which = self._seen_by(who, "" if status == "all" else status, task_id)
-        return ApprovalPage(self.store, which, limit, room, int(cursor or 0))
+        wanted = "" if status == "all" else status
+        which = self._seen_by(who, status=wanted, task_id=task_id, before=int(cursor or 0))
+        pages = EventPages(room)
+        try:
+            found, more = await self._read(pages, which, limit, _PAGE_BYTES)
+            yield _records(found), str(found[-1].number) if more else None
+        finally:
+            pages.leave()
+
+    @asynccontextmanager
+    async def record(
+        self, who: Answerer, approval_id: str, room: Room
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Give the record of an approval, which counts in the room until the end of the context.
+
+        Raises:
+            UnknownApproval: there is none that concerns the caller.
+        """
+        pages = EventPages(room)
+        try:
+            found, _ = await self._read(pages, self._seen_by(who, approval_id=approval_id), 1, 1)
+            if not found:
+                raise UnknownApproval
+            yield approval_record(found.popleft())
+        finally:
+            pages.leave()
 
     async def events(
         self, who: Answerer, after: int | None, closing: Callable[[], bool], room: Room
@@ -263,30 +295,26 @@ class ApprovalDesk:
             who: For whom.
             after: The number of the last event that is known; None for none.
             closing: Tells whether the server stops; the last event is ``server_drain`` then.
-            room: Where large approvals count until the next one is asked for.
+            room: Where approvals count until the next ones are asked for.
         """
-        which, last = self._seen_by(who), after or 0
-        pages = EventPages(room)
+        last, opened = after or 0, self._seen_by(who, status="open", after=0)
+        pages, quiet, more = EventPages(room), 0.0, after is None
         try:
-            if after is None:
-                last, at = await self.store.last_approval_change(self.swarm), 0
-                opened = which._replace(status="open")
-                while found := await self._changed(pages, opened, at):
-                    at = found[-1].change
-                    while found:
-                        if found[0].change > last:
-                            break
-                        yield change_event(found.popleft())
-                    if found:
-                        break
-            quiet = 0.0
+            if more:
+                last = await self.store.last_call_change()
+            while more:
+                found, more = await self._read(pages, opened, _AT_ONCE, _EVENT_BYTES)
+                while found and found[0].change <= last:
+                    opened = opened._replace(after=found[0].change)
+                    yield change_event(found.popleft())
+                more = more and not found
             while not closing():
-                found = await self._changed(pages, which, last)
+                which = self._seen_by(who, after=last)
+                found, more = await self._read(pages, which, _AT_ONCE, _EVENT_BYTES)
                 while found:
                     last, quiet = found[0].change, -_POLL_SECONDS
                     yield change_event(found.popleft())
-                if quiet < 0:
-                    quiet = 0.0
+                if more:
                     continue
                 await asyncio.sleep(_POLL_SECONDS)
                 quiet += _POLL_SECONDS
@@ -297,40 +325,20 @@ class ApprovalDesk:
             pages.leave()
         yield self._note("server_drain")
 
-    async def _changed(self, pages: EventPages, which: CallFilter, after: int) -> deque[StoredCall]:
-        most = 1 if pages.is_large else _AT_ONCE  # the next may be as large: look at no others
-        sizes = await self.store.approval_sizes(which, most, after=after)
-        read = partial(self.store.changed_approvals, which, after)
-        return await pages.read_fitting(sizes, read, _memory)
-
     def _note(self, kind: str) -> TaskEvent:
         return TaskEvent(task_id="", kind=kind, timestamp=datetime.now(UTC).isoformat())
 
-    async def get(self, who: Answerer, approval_id: str) -> StoredCall:
-        """Return an approval.
+    async def _read(
+        self, pages: EventPages, which: CallFilter, limit: int, max_bytes: int
+    ) -> tuple[deque[StoredCall], bool]:
+        """Read a page in place of the one before; tell whether there are more."""
 
-        Raises:
-            UnknownApproval: there is none that concerns the caller.
-        """
-        found = await self.store.find_approval(self.swarm, approval_id)
-        if found is None or not self._concerns(found, who):
-            raise UnknownApproval
-        return found
+        async def read() -> tuple[deque[StoredCall], bool]:
+            found, more = await self.store.held_calls(which, limit, max_bytes)
+            return deque(found), more
 
-    async def whole(
-        self, who: Answerer, approval_id: str, room: Room
-    ) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield the one record of an approval, which counts in the room until it was sent.
-
-        Raises:
-            UnknownApproval: see `get`.
-        """
-        pages = EventPages(room)
-        try:
-            read = partial(self.get, who, approval_id)
-            yield approval_record(await pages.read_whole(read, _memory))
-        finally:
-            pages.leave()
+        pages.leave()
+        return await pages.read_whole(read, lambda page: sum(each.row.memory for each in page[0]))
 
     async def answer(
         self, who: Answerer, approval_id: str, given: object, room: Room
@@ -364,71 +372,20 @@ class ApprovalDesk:
     async def _brief(self, who: Answerer, approval_id: str, room: Room) -> StoredCall:
         """Return an approval without what may be large: nothing holds that meanwhile."""
         async with room.reading:
-            found = await self.get(who, approval_id)
-        return found._replace(
-            row=found.row._replace(shown="", description="", decision=None, answer=None)
-        )
+            page, _ = await self.store.held_calls(self._seen_by(who, approval_id=approval_id), 1)
+            if not page:
+                raise UnknownApproval
+            [found] = page
+        small = found.row._replace(shown="", description="", decision=None, answer=None)
+        return found._replace(row=small)
 
     def _owner(self, who: Answerer) -> Owner:
         return Owner(self.swarm, who.role, who.id)
 
-    def _seen_by(self, who: Answerer, status: str = "", task_id: str = "") -> CallFilter:
-        return CallFilter(self._owner(who), str(who), who.role == "admin", status, task_id)
-
-    def _concerns(self, found: StoredCall, who: Answerer) -> bool:
-        named = f"\n{who}\n" in found.row.approvers
-        return who.role == "admin" or found.owner == self._owner(who) or named
+    def _seen_by(self, who: Answerer, **wanted: Any) -> CallFilter:
+        return CallFilter(self._owner(who), str(who), who.role == "admin", **wanted)
 
 
-@dataclass(slots=True, eq=False)
-class ApprovalPage:
-    """A page of approvals, newest first; one or a few small ones are in memory at a time.
-
-    Attributes:
-        store: Where they are.
-        which: Which ones.
-        limit: The most.
-        room: Where large ones count until the next one is asked for.
-        last: The number of the last one that was read; 0 before the first.
-        more: Whether there are more; known when all were read.
-    """
-
-    store: CallVerbs
-    which: CallFilter
-    limit: int
-    room: Room
-    last: int
-    more: bool = False
-
-    async def records(self) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield the records. The page ends early after `_PAGE_BYTES`; it has one at least."""
-        pages, left, size = EventPages(self.room), self.limit, 0
-        try:
-            while left and size < _PAGE_BYTES:
-                # They may be large: of others than the next one, not even the size is looked at.
-                most = _AT_ONCE if size and not pages.is_large else 1
-                found = await self._next(pages, min(left, most))
-                while found:
-                    left -= 1
-                    size += found[0].row.size
-                    self.last = found[0].number
-                    yield approval_record(found.popleft())
-                if not self.more:
-                    return
-        finally:
-            pages.leave()
-
-    @property
-    def next_cursor(self) -> str | None:
-        """Where the next page begins, or None."""
-        return str(self.last) if self.more else None
-
-    async def _next(self, pages: EventPages, most: int) -> deque[StoredCall]:
-        sizes = await self.store.approval_sizes(self.which, most + 1, before=self.last)
-
-        async def read(number: int) -> list[StoredCall]:
-            self.more = number < len(sizes)
-            return await self.store.list_approvals(self.which, before=self.last, limit=number)
-
-        self.more = False
-        return await pages.read_fitting(sizes[:most], read, _memory)
+def _records(found: deque[StoredCall]) -> Iterator[dict[str, Any]]:
+    while found:
+        yield approval_record(found.popleft())

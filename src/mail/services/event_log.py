@@ -8,7 +8,6 @@ import asyncio
 import json
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from itertools import accumulate
 from sys import getsizeof
 from typing import Final, TypeVar
 from weakref import WeakSet
@@ -143,33 +142,6 @@ class EventPages:
                     self.hold(size(found))
                     return found
             await room.freed()
-
-    async def read_fitting(
-        self,
-        sizes: Sequence[int],
-        read: Callable[[int], Awaitable[Sequence[T]]],
-        memory: Callable[[T], int],
-    ) -> deque[T]:
-        """Return a page of other things than events, whose sizes are known: at least one.
-
-        Args:
-            sizes: Those of what could be read, in order.
-            read: Reads the first so many.
-            memory: Returns what one takes in memory, which may be more than its size.
-        """
-        self.leave()
-        room, totals = self._room, list(accumulate(sizes))
-        most = max(1, sum(total <= _PAGE_BYTES for total in totals)) if totals else 0
-        total = totals[most - 1] if totals else 0
-        while most:
-            async with room.reading:
-                if total <= _PAGE_BYTES or room.fits(total):
-                    found = deque(await read(most))
-                    taken = sum(map(memory, found))
-                    self.hold(taken if taken > _PAGE_BYTES else 0)
-                    return found
-            await room.freed()
-        return deque()
 
     def hold(self, size: int) -> None:
         """Count what was read besides the page and goes with it."""

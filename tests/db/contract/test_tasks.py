@@ -1,13 +1,12 @@
 """What every store must do with tasks and their mail: `mail.db.tasks.TaskVerbs`."""
 
 import asyncio
-import json
 from typing import Any, ClassVar
 
 import pytest
 
 from mail.core.tasks import TaskState
-from mail.db.calls import CallFilter, CallRow
+from mail.db.calls import CallRow
 from mail.db.records import HistoryRow, JournalRow, MemoryRow, Owner
 from mail.db.store import Store
 from mail.errors import StoreConflict
@@ -452,67 +451,6 @@ class TestJournal:
 
 
 class TestWhatATaskKeeps:
-    async def test_calls_keep_the_order_of_their_first_commit(
-        self, store: Store, rows: Rows
-    ) -> None:
-        def call(agent: str, call_id: str, answer: str | None = None) -> CallRow:
-            shown = f'{{"id": "{call_id}"}}'
-            control = f'["resume", "{agent}"]'
-            return CallRow(agent, call_id, "{}", shown, answer=answer, control=control)
-
-        await store.post(rows.post(calls=(call("b", "2"), call("a", "1"))))
-        await store.post(rows.post(calls=(call("a", "2"), call("b", "2", "42"))))
-        assert await store.calls(rows.alice, "t1") == [
-            call("b", "2", "42"),
-            call("a", "1"),
-            call("a", "2"),
-        ]
-        assert await store.calls(rows.bob, "t1") == []
-
-    async def test_open_calls_are_those_that_callers_can_answer(
-        self, store: Store, rows: Rows
-    ) -> None:
-        long = json.dumps({"id": "long", "arguments": "x" * 10_000})
-        many = json.dumps({"id": "many", "list": list(range(3000))})  # no text to be kept apart
-        shown = {"done": "{}", "wait": "", "given": "{}", "short": '{"id": "short"}'}
-        shown |= {"long": long, "many": many}
-        kept = [CallRow("a", name, "{}", text, control="[]") for name, text in shown.items()]
-        kept[0] = kept[0]._replace(answer="42", status="responded")
-        kept[1] = kept[1]._replace(kind="wait")
-        kept[2] = kept[2]._replace(kind="approval", approval_id="given", status="accepted")
-        await store.post(rows.post(calls=tuple(kept)))
-        assert await store.open_calls(rows.alice, "t1") == kept[3:]
-        short = [kept[3], *[call._replace(shown="{}") for call in kept[4:]]]
-        await store.post(rows.post("t2", task=rows.task("t2"), calls=(kept[3],)))
-        await store.post(rows.post("t3", task=rows.task("t3"), calls=(kept[0],)))
-        some = ["t3", "t2", "t1", "nothing"]
-        assert await store.short_calls(rows.alice, some, 4096) == {"t1": short, "t2": [kept[3]]}
-        none = [call._replace(shown="{}") for call in kept[3:]]
-        assert await store.short_calls(rows.alice, ["t1"], 10) == {"t1": none}
-        assert await store.open_calls(rows.bob, "t1") == []
-        assert await store.short_calls(rows.bob, some, 4096) == {}
-
-    async def test_the_sizes_of_approvals_come_in_the_order_of_the_approvals(
-        self, store: Store, rows: Rows
-    ) -> None:
-        asked = [
-            CallRow("a", name, "{}", "x" * 9000, approval_id=name, description="é" * size)
-            for name, size in (("one", 1), ("two", 20), ("three", 300))
-        ]
-        await store.post(rows.post(calls=tuple(asked)))
-        again = asked[0]._replace(status="responded", answer="four")
-        await store.post(rows.post(calls=(again,)))
-        every = CallFilter(rows.alice)
-        assert await store.approval_sizes(every, 9) == [9600, 9040, 9006]
-        newest, *older = await store.list_approvals(every)
-        assert await store.approval_sizes(every, 1, before=newest.number) == [9040]
-        assert [each.row.size for each in older] == [9040, 9006]
-        changed = await store.changed_approvals(every, 0, 9)
-        assert [each.row.approval_id for each in changed] == ["two", "three", "one"]
-        assert await store.approval_sizes(every, 9, after=0) == [9040, 9600, 9006]
-        assert await store.approval_sizes(every, 9, after=changed[1].change) == [9006]
-        assert await store.approval_sizes(every._replace(status="open"), 9) == [9600, 9040]
-
     async def test_the_response_is_the_last_one(self, store: Store, rows: Rows) -> None:
         assert await store.response(rows.alice, "t1") is None
         await store.post(rows.post(response='{"run": 1}'))
@@ -596,28 +534,6 @@ async def test_a_task_tells_how_much_there_is_of_it(store: Store, rows: Rows) ->
     assert await store.task_counts(rows.alice, ["t1"]) == {"t1": (4, 3)}
     assert await store.task_counts(rows.bob, ["t1"]) == {}
     assert await store.task_counts(rows.alice, []) == {}
-
-
-async def test_the_newest_paused_task_that_waits_for_a_call_is_found(
-    store: Store, rows: Rows
-) -> None:
-    async def put(task_id: str, call: CallRow, state: TaskState = TaskState.PAUSED) -> None:
-        task = rows.task(task_id, state=state)
-        await store.post(rows.post(task_id, task=task, calls=(call,)))
-
-    asked = CallRow("a", "c1", "{}", "{}")
-    await put("t1", asked)
-    await put("t2", asked._replace(agent="b"))
-    await put("t3", asked._replace(answer="{}"))
-    await put("t4", asked._replace(kind="wait", shown=""))
-    await put("t5", asked, TaskState.RUNNING)
-    await put("t6", asked._replace(call_id="c2"))
-    assert await store.paused_on(rows.alice, ["c0", "c1"], 100) == "t2"
-    assert await store.paused_on(rows.alice, ["c1", "c2"], 100) == "t6"
-    assert await store.paused_on(rows.alice, ["c1"], 5) == "t2"
-    assert await store.paused_on(rows.alice, ["c1"], 4) is None
-    assert await store.paused_on(rows.alice, ["c0"], 100) is None
-    assert await store.paused_on(rows.bob, ["c1"], 100) is None
 
 
 async def test_waiting_mail_is_read_page_by_page(store: Store, rows: Rows) -> None:

@@ -576,7 +576,7 @@ class MAILRuntime(Federation, RuntimeViews):
         await self._open()
         wanted = "" if status == "all" else status
         which = CallFilter(self._context.owner, status=wanted, task_id=task_id)
-        found = await self._context.store.list_approvals(which, limit=limit)
+        found, _ = await self._context.store.held_calls(which, limit)
         return [approval_record(each) for each in found]
 
     async def answer_approval(
@@ -589,11 +589,12 @@ class MAILRuntime(Federation, RuntimeViews):
         """
         await self._open()
         owner = self._context.owner
-        found = await self._context.store.find_approval(owner.swarm, approval_id)
-        if found is None or found.owner != owner:
+        which = CallFilter(owner, approval_id=approval_id)
+        page, _ = await self._context.store.held_calls(which, 1)
+        if not page:
             raise UnknownApproval
-        row, _ = await self.decide(found.task_id, approval_id, answer, by)
-        return approval_record(found._replace(row=row))
+        row, _ = await self.decide(page[0].task_id, approval_id, answer, by)
+        return approval_record(page[0]._replace(row=row))
 
     # --- other swarms -------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ The rules are those of `mail.services.approvals`.
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack
 from functools import partial, wraps
 from typing import Annotated, Any, Final, Literal
 
@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 from mail.auth.callers import Caller
 from mail.core.approvals import ALLOWS, Answer, Answerer
-from mail.core.pieces import json_line, json_pieces
+from mail.core.pieces import Listed, json_pieces
 from mail.core.schema import MAX_ID, problems_in
 from mail.db.calls import StoredCall
 from mail.errors import ProtocolError, UnknownApproval
@@ -46,7 +46,7 @@ from mail.server.deps import (
 from mail.server.idempotent_response import DONE_BEFORE, answered_once
 from mail.server.intake import read_json
 from mail.server.openapi import errors
-from mail.server.piecewise import json_list, json_object, piecewise
+from mail.server.piecewise import json_object, piecewise
 from mail.server.routes.interswarm import AuditedRoute
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState
@@ -220,13 +220,14 @@ async def get_approvals(
     caller's own tasks, and where the caller is named as an approver. Administrators see all.
     """
     room, who = state.quotas.room(caller), answerer(state, caller)
-    page = desk_of(state).page(who, status, task_id or "", limit, cursor or "", room)
 
-    async def following() -> AsyncGenerator[str, None]:
-        yield json_line(page.next_cursor)  # when the page was read
+    async def fields() -> AsyncGenerator[tuple[str, object], None]:
+        page = desk_of(state).page(who, status, task_id or "", limit, cursor or "", room)
+        async with page as (records, following):
+            yield "approvals", Listed(map(json_pieces, records))
+            yield "next_cursor", following
 
-    fields = {"approvals": json_list(page.records()), "next_cursor": following()}
-    return await once_there_is_room(request, room, piecewise(json_object(fields), turn=room.turn))
+    return await once_there_is_room(request, room, piecewise(json_object(fields()), turn=room.turn))
 
 
 @router.get(
@@ -270,10 +271,9 @@ async def get_approval(
 async def _whole(state: ServerState, caller: Caller, approval_id: str) -> AsyncGenerator[str, None]:
     """Yield an approval as JSON, for which there is room until it is sent."""
     room, who = state.quotas.room(caller), answerer(state, caller)
-    async with aclosing(desk_of(state).whole(who, approval_id, room)) as records:
-        async for record in records:
-            for piece in json_pieces(record):
-                yield piece
+    async with desk_of(state).record(who, approval_id, room) as record:
+        for piece in json_pieces(record):
+            yield piece
 
 
 @router.post(
