@@ -14,9 +14,6 @@ ALTER TABLE calls
     ADD COLUMN size BIGINT NOT NULL DEFAULT 0,
     ADD COLUMN change BIGINT NOT NULL DEFAULT 0;
 
-UPDATE calls SET kind = 'wait' WHERE shown = '';
-UPDATE calls SET status = 'responded' WHERE answer IS NOT NULL;
-
 UPDATE calls SET
     kind = a.kind, status = a.status, approval_id = a.approval_id, created_at = a.created_at,
     config = a.config, approvers = a.approvers, description = a.description,
@@ -27,10 +24,12 @@ UPDATE calls SET
 FROM approvals AS a
 WHERE a.task = calls.task AND a.agent = calls.agent AND a.call_id = calls.call_id;
 
+UPDATE calls SET kind = 'wait' WHERE shown = '';
+UPDATE calls SET status = 'responded' WHERE approval_id = '' AND answer IS NOT NULL;
+
 DROP TABLE approvals;
 
 CREATE INDEX calls_by_approval ON calls (approval_id) WHERE approval_id <> '';
-CREATE INDEX calls_listed ON calls (id) WHERE approval_id <> '';
 CREATE INDEX calls_open ON calls (id) WHERE status = 'open' AND approval_id <> '';
 CREATE INDEX calls_due ON calls (expires_at, id) WHERE status = 'open' AND expires_at <> '';
 CREATE INDEX calls_by_change ON calls (change) WHERE change > 0;

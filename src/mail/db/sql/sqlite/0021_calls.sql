@@ -13,9 +13,6 @@ ALTER TABLE calls ADD COLUMN decided_at TEXT NOT NULL DEFAULT '';
 ALTER TABLE calls ADD COLUMN size INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE calls ADD COLUMN change INTEGER NOT NULL DEFAULT 0;
 
-UPDATE calls SET kind = 'wait' WHERE shown = '';
-UPDATE calls SET status = 'responded' WHERE answer IS NOT NULL;
-
 UPDATE calls SET (
     kind, status, approval_id, created_at, config, approvers, description, expires_at,
     decision, decided_by, decided_at, change, size
@@ -34,10 +31,12 @@ WHERE EXISTS (
     WHERE a.task = calls.task AND a.agent = calls.agent AND a.call_id = calls.call_id
 );
 
+UPDATE calls SET kind = 'wait' WHERE shown = '';
+UPDATE calls SET status = 'responded' WHERE approval_id = '' AND answer IS NOT NULL;
+
 DROP TABLE approvals;
 
 CREATE INDEX calls_by_approval ON calls (approval_id) WHERE approval_id <> '';
-CREATE INDEX calls_listed ON calls (id) WHERE approval_id <> '';
 CREATE INDEX calls_open ON calls (id) WHERE status = 'open' AND approval_id <> '';
 CREATE INDEX calls_due ON calls (expires_at, id) WHERE status = 'open' AND expires_at <> '';
 CREATE INDEX calls_by_change ON calls (change) WHERE change > 0;
