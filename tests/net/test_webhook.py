@@ -120,7 +120,7 @@ def test_a_signature_can_be_checked_by_hand() -> None:
 
 
 def test_the_check_of_the_page_tells_what_is_genuine() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "approvals.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "breakpoints.md").read_text("utf-8")
     (code,) = re.findall(r"```python\n(import hashlib\n.*?)```", page, re.DOTALL)
     names: dict[str, Any] = {}
     exec(code, names)  # noqa: S102 - what receivers copy

@@ -426,7 +426,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
     async def get_approvals(
         self, status: str = "open", task_id: str = "", limit: int = 100
     ) -> list[dict[str, Any]]:
-        """Return the approvals of the user's tasks, newest first; see ``docs/approvals.md``.
+        """Return the approvals of the user's tasks, newest first; see ``docs/breakpoints.md``.
 
         Args:
             status: Only with this status; ``all`` for any.

@@ -1,6 +1,6 @@
 """Approvals as callers see them: who sees which, and their records.
 
-Docs: ``docs/approvals.md``.
+Docs: ``docs/breakpoints.md``.
 """
 
 import asyncio

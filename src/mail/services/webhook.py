@@ -1,7 +1,7 @@
 """What the webhook is told of a task: when it pauses, asks a person, or ends.
 
 The messages are stored with the commit that they tell of; `mail.net.webhook` sends them.
-Docs: ``docs/approvals.md``.
+Docs: ``docs/breakpoints.md``.
 """
 
 import asyncio

@@ -36,7 +36,7 @@ Answer = str | Mapping[str, Any] | Callable[[dict[str, Any]], Any]
 """The answer to a call, or a function of the call's arguments that returns it.
 
 That of a breakpoint call is its result, a text. That of a call that needs an approval is
-``"accept"``, ``"ignore"`` or an object ``{"type": …, "args": …}`` (see ``docs/approvals.md``).
+``"accept"``, ``"ignore"`` or an object ``{"type": …, "args": …}`` (see ``docs/breakpoints.md``).
 """
 
 _NOTED = 5
