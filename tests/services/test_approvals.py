@@ -15,9 +15,13 @@ from mail.db.calls import StoredCall
 from mail.db.memory import MemoryStore
 from mail.db.records import Owner
 from mail.errors import UnknownAgent
-from mail.services.approvals import ApprovalDesk, end_in_time
+from mail.services.approvals import ApprovalDesk, Deadlines
 from mail.services.event_log import Room
 from tests.support.sql import change, held_call, put_held
+
+
+def deadlines(store: MemoryStore, act: Any) -> Deadlines:
+    return Deadlines(store=store, act=act, swarm=lambda: "s", clock=SystemClock())
 
 
 async def test_deadlines_that_cannot_be_kept_stop_no_other_and_are_looked_at_now_and_then() -> None:
@@ -37,7 +41,7 @@ async def test_deadlines_that_cannot_be_kept_stop_no_other_and_are_looked_at_now
         await put_held(store, owner, "t", found.row._replace(status="expired"))
         ended.set()
 
-    timing = asyncio.create_task(end_in_time(store, act, lambda: "s", SystemClock()))
+    timing = asyncio.create_task(deadlines(store, act).keep())
     await asyncio.wait_for(ended.wait(), 20)
     await asyncio.sleep(0.1)
     assert not timing.done() and len(tried) == gone + broken + 1
@@ -57,10 +61,29 @@ async def test_a_deadline_that_nobody_can_keep_now_is_not_asked_for_all_the_time
 
     store = Counting()
     await put_held(store, Owner("s", "user", "u"), "t", held_call("a", expires_at="2020"))
-    timing = asyncio.create_task(end_in_time(store, act, lambda: "s", SystemClock()))
+    timing = asyncio.create_task(deadlines(store, act).keep())
     await asyncio.sleep(0.15)
     assert not timing.done() and store.asked <= 3
     timing.cancel()
+
+
+async def test_without_deadlines_nobody_looks_on() -> None:
+    store, owner = MemoryStore(), Owner("s", "user", "u")
+    ended: list[str] = []
+
+    async def act(found: StoredCall) -> None:
+        ended.append(found.row.approval_id)
+        await put_held(store, owner, "t", found.row._replace(status="expired"))
+
+    await put_held(store, owner, "t", held_call("due", expires_at="2020"), held_call("none"))
+    await asyncio.wait_for(deadlines(store, act).keep(for_ever=False), 20)
+    assert ended == ["due"]
+    await put_held(store, owner, "t", held_call("far", expires_at="2999-01-01T00:00:00+00:00"))
+    waiting_for = asyncio.create_task(deadlines(store, act).keep(for_ever=False))
+    await asyncio.sleep(0.05)
+    assert not waiting_for.done() and ended == ["due"]
+    waiting_for.cancel()
+    await store.close()
 
 
 async def _decide(*_: object) -> None:

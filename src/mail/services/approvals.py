@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -42,7 +42,7 @@ ALL_STATUSES: Final = (
     "expired",
 )
 
-_AT_ONCE: Final = 64
+_AT_ONCE: Final = 8  # calls may have megabytes
 _EVENT_BYTES: Final = 64 * 1024
 """Bytes after which no further call is read at once to be told one by one."""
 _PAGE_BYTES: Final = 1024 * 1024
@@ -51,7 +51,6 @@ _POLL_SECONDS: Final = 0.5
 _LOOK_SECONDS: Final = 30.0
 _AGAIN_SECONDS: Final = 2.0
 _LONGEST_SECONDS: Final = 600.0
-_LAST: Final = 2**62  # more than the number of any approval
 _NEVER: Final = "9999"  # after any deadline
 _LEAST_SECONDS: Final = 0.02
 
@@ -109,115 +108,89 @@ def change_event(found: StoredCall) -> TaskEvent:
     )
 
 
-async def end_in_time(
-    store: CallVerbs,
-    act: Callable[[StoredCall], Awaitable[object]],
-    swarm: Callable[[], str],
-    clock: Clock,
-    *,
-    owner: Owner | None = None,
-    wake: asyncio.Event | None = None,
-    for_ever: bool = True,
-) -> None:
-    """End calls that nobody answers in time. A timer is only a hint: the store has the deadlines.
+@dataclass(slots=True, eq=False, kw_only=True)
+class Deadlines:
+    """Ends calls that nobody answers in time. A timer is only a hint: the store has the deadlines.
 
-    Args:
+    One that cannot be ended keeps no other one waiting: it is tried again, less and less often.
+
+    Attributes:
         store: Where they are.
         act: Ends one whose time is up.
         swarm: Returns the name of the swarm.
         clock: Tells the time.
-        owner: Only calls of this owner's tasks.
+        owner: Only calls of this owner's tasks; None for all.
         wake: Set when there is a new deadline.
-        for_ever: Go on when there are no more deadlines; else return then.
-    """
-    deadlines = _Deadlines(store, act, swarm, owner)
-    wake = wake or asyncio.Event()
-    while True:
-        wake.clear()
-        pause = _LOOK_SECONDS
-        try:
-            now = clock.now()
-            again = await deadlines.end_due(now)
-            coming, _ = await store.held_calls(deadlines.between((now, _LAST), _NEVER), 1)
-            if not (coming or deadlines.put_off or for_ever or wake.is_set()):
-                return
-            pause = min(pause, again)
-            if coming:
-                left = _moment(coming[0].row.expires_at) - _moment(clock.now())
-                pause = min(pause, max(_LEAST_SECONDS, left.total_seconds()))
-        except StoreError as error:
-            _log.warning("deadlines of approvals cannot be read: %s", error)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(pause):
-                await wake.wait()
-
-
-class _Deadlines:
-    """Ends what nobody answers in time; one that cannot be ended keeps no other one waiting.
-
-    Attributes:
-        put_off: By its id, when one that could not be ended is tried again (monotonic, in
-            seconds), and how long it waits then.
     """
 
-    def __init__(
-        self,
-        store: CallVerbs,
-        act: Callable[[StoredCall], Awaitable[object]],
-        swarm: Callable[[], str],
-        owner: Owner | None,
-    ) -> None:
-        self.put_off: dict[str, tuple[float, float]] = {}
-        self._store, self._act = store, act
-        self._swarm, self._owner = swarm, owner
+    store: CallVerbs
+    act: Callable[[StoredCall], Awaitable[object]]
+    swarm: Callable[[], str]
+    clock: Clock
+    owner: Owner | None = None
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _put_off: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """By ids: when it is tried again (monotonic, in seconds), and how long it waits then."""
 
-    def between(self, after: tuple[str, int], until: str) -> CallFilter:
-        """Return which calls are due after a deadline and number, and by a time."""
-        owner = self._owner or Owner(self._swarm(), "", "")
-        return CallFilter(owner, everybody=self._owner is None, due=(*after, until))
+    async def keep(self, *, for_ever: bool = True) -> None:
+        """End calls as their time comes; return when there is no deadline, unless for ever."""
+        while True:
+            self.wake.clear()
+            pause = _LOOK_SECONDS
+            try:
+                coming = await self._end_due()
+                if coming is None and not (for_ever or self.wake.is_set()):
+                    return
+                pause = max(_LEAST_SECONDS, min(pause, pause if coming is None else coming))
+            except StoreError as error:
+                _log.warning("deadlines of approvals cannot be read: %s", error)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self.wake.wait()
 
-    async def end_due(self, now: str) -> float:
-        """End those whose deadline has come; return after how many seconds to look again."""
-        known, self.put_off = self.put_off, {}
-        after, more = ("", 0), True
-        while more:
-            found, more = await self._store.held_calls(
-                self.between(after, now), _AT_ONCE, _EVENT_BYTES
-            )
+    async def _end_due(self) -> float | None:
+        """End those whose deadline has come; return the seconds until the next, or None."""
+        known, self._put_off = self._put_off, {}
+        which = CallFilter(self.owner or Owner(self.swarm(), "", ""), everybody=self.owner is None)
+        now, after, more = self.clock.now(), ("", 0), True
+        coming: list[float] = []
+        while more and not coming:
+            due = which._replace(due=(*after, _NEVER))
+            found, more = await self.store.held_calls(due, _AT_ONCE, _EVENT_BYTES)
             for each in found:
+                if each.row.expires_at > now:
+                    left = datetime.fromisoformat(each.row.expires_at) - datetime.fromisoformat(now)
+                    coming.append(left.total_seconds())
+                    break
                 name = each.row.approval_id
                 at, wait = known.get(name, (0.0, _AGAIN_SECONDS))
                 if at > time.monotonic():
-                    self.put_off[name] = at, wait
+                    self._put_off[name] = at, wait
                 elif not await self._ended(each):
                     longer = min(2 * wait, _LONGEST_SECONDS)
-                    self.put_off[name] = time.monotonic() + wait, longer
+                    self._put_off[name] = time.monotonic() + wait, longer
                 after = each.row.expires_at, each.number
-        soonest = min((at for at, _ in self.put_off.values()), default=float("inf"))
-        return max(_LEAST_SECONDS, soonest - time.monotonic())
+        coming += [at - time.monotonic() for at, _ in self._put_off.values()]
+        return min(coming, default=None)
 
     async def _ended(self, found: StoredCall) -> bool:
         """End one; False if it was not ended, so that it is looked at again later.
 
         One that somebody has closed meanwhile is not due then, and is forgotten.
         """
+        text = "an approval whose time is up could not be ended"
         known = {"approval_id": found.row.approval_id}
         try:
-            await self._act(found)
+            await self.act(found)
         except (ApprovalClosed, UnknownApproval, UnknownTask):
             return False
         except MAILError as error:
-            told = known | {"reason": str(error)}
-            _log.warning("an approval whose time is up could not be ended", extra=told)
+            _log.warning(text, extra=known | {"reason": str(error)})
             return False
         except Exception:  # noqa: BLE001 - the others have deadlines, too
-            _log.exception("an approval whose time is up could not be ended", extra=known)
+            _log.exception(text, extra=known)
             return False
         return True
-
-
-def _moment(text: str) -> datetime:
-    return datetime.fromisoformat(text)
 
 
 @dataclass(slots=True, eq=False)

@@ -58,7 +58,7 @@ from mail.errors import (
     UnknownApproval,
     UnknownTask,
 )
-from mail.services.approvals import approval_record, end_in_time
+from mail.services.approvals import Deadlines, approval_record
 from mail.services.event_log import EventLog
 from mail.services.tasks import TaskReader
 
@@ -558,18 +558,16 @@ class MAILRuntime(Federation, RuntimeViews):
         self._deadline.set()
         if self._context.draining or (self._timing is not None and not self._timing.done()):
             return
-        owner = self._context.owner
-        self._timing = asyncio.ensure_future(
-            end_in_time(
-                self._context.store,
-                self.end_approval,
-                lambda: owner.swarm,
-                self._context.clock,
-                owner=owner,
-                wake=self._deadline,
-                for_ever=False,
-            )
+        context = self._context
+        deadlines = Deadlines(
+            store=context.store,
+            act=self.end_approval,
+            swarm=lambda: context.swarm,
+            clock=context.clock,
+            owner=context.owner,
+            wake=self._deadline,
         )
+        self._timing = asyncio.ensure_future(deadlines.keep(for_ever=False))
 
     async def get_approvals(self, status: str, task_id: str, limit: int) -> list[dict[str, Any]]:
         """Return the approvals of the owner's tasks as records, newest first."""

@@ -51,7 +51,7 @@ from mail.server.routes.interswarm import AuditedRoute
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState
 from mail.server.streams import once_there_is_room, streamed
-from mail.services.approvals import ApprovalDesk, end_in_time
+from mail.services.approvals import ApprovalDesk, Deadlines
 
 MAX_PAGE: Final = 200
 _DEFAULT_PAGE: Final = 50
@@ -347,7 +347,10 @@ async def end_in_time_of(state: ServerState) -> None:
         async with state.pool.lease(Caller(found.owner.role, found.owner.id)) as swarm:
             await swarm.end_approval(found)
 
-    await end_in_time(state.store, act, lambda: str(state.template.name), state.clock)
+    deadlines = Deadlines(
+        store=state.store, act=act, swarm=lambda: str(state.template.name), clock=state.clock
+    )
+    await deadlines.keep()
 
 
 # --- the webhook ----------------------------------------------------------------------------------
