@@ -32,16 +32,6 @@ from mail.errors import (
 from mail.services.event_log import EventPages, Room
 from mail.services.tasks import PING_INTERVAL
 
-ALL_STATUSES: Final = (
-    "open",
-    "accepted",
-    "edited",
-    "ignored",
-    "responded",
-    "cancelled",
-    "expired",
-)
-
 _AT_ONCE: Final = 8  # calls may have megabytes
 _EVENT_BYTES: Final = 64 * 1024
 """Bytes after which no further call is read at once to be told one by one."""

@@ -18,6 +18,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
@@ -56,6 +57,7 @@ from mail.errors import (
     ApprovalError,
     BreakpointError,
     Forbidden,
+    MAILError,
     StoreError,
     ToolError,
     UnknownAgent,
@@ -66,16 +68,15 @@ logger = logging.getLogger(__name__)
 UNANSWERED: Final = "not run: the task ended before this call was answered"
 
 _SHAPE: Final = (
-    "breakpoint_tool_call_result must be a string, an object with 'content' "
-    "(and 'call_id'), or a list "
-    "of objects with 'call_id' and 'content'"
+    "breakpoint_tool_call_result must be a string, an object with 'content' (and 'call_id'), or a "
+    "list of objects with 'call_id' and 'content'"
 )
 _SHOWN_OF_AN_ID: Final = 80
-IGNORED: Final = (
+_IGNORED: Final = (
     "not run: the person who was asked ignored this call. Ignore this request and end the workflow."
 )
-CANCELLED: Final = "not run: the person who was asked ended the workflow by ignoring another call"
-DENIED: Final = "not run: nobody answered within {seconds:g} s, so the call is denied"
+_CANCELLED: Final = "not run: the person who was asked ended the workflow by ignoring another call"
+_DENIED: Final = "not run: nobody answered within {seconds:g} s, so the call is denied"
 _ENDED: Final = "The workflow has ended: {by} ignored the call of '{action}'."
 _GONE: Final = "The workflow has ended: agent '{agent}', whose call waited, has left the swarm."
 _BREAKPOINT_CONFIG: Final = to_json(dict(BREAKPOINT_CONFIG)).decode()
@@ -83,6 +84,9 @@ _MOST_DESCRIBED: Final = 32 * 1024
 _MOST_QUOTED: Final = 4 * 1024
 _DESCRIBE_SECONDS: Final = 10.0
 _TICKS: Final = re.compile("`+")
+_JSON_TYPES: Final[Mapping[type, str]] = MappingProxyType(
+    {bool: "boolean", int: "integer", float: "number", dict: "object", list: "array"}
+)
 
 
 # --- which calls are held -------------------------------------------------------------------------
@@ -105,40 +109,31 @@ def split_held(
         pauses = tool in offered
         if not pauses and tool not in context.exclude_tools:
             pauses = agent.can_access_action_or_tool(tool) and (
-                tool in context.breakpoint_tools
-                or (
-                    context.approval_for(turn.agent, tool) is not None
-                    and _fits(turn, call, context)
-                )
+                tool in context.breakpoint_tools or _needs_approval(turn.agent, call, context)
             )
         pauses = pauses and problem_of_arguments(tool, call.tool_args) is None
         (held if pauses else others).append(call)
     return held, others
 
 
-def _fits(turn: Turn, call: AgentToolCall, context: RuntimeContext) -> bool:
-    """Tell whether a call's arguments fit its tool's schema."""
-    try:
-        _check_arguments(turn.agent, call.tool_name, dict(call.tool_args), context)
-    except ToolError:
+def _needs_approval(agent: str, call: AgentToolCall, context: RuntimeContext) -> bool:
+    if context.approval_for(agent, call.tool_name) is None:
         return False
-    return True
+    return not _problem(agent, call.tool_name, dict(call.tool_args), context)
 
 
-def _check_arguments(
-    agent: str, tool: str, arguments: dict[str, Any], context: RuntimeContext
-) -> None:
-    """Check arguments against a tool's schema.
-
-    Raises:
-        ToolError: they do not fit.
-    """
+def _problem(agent: str, tool: str, arguments: dict[str, Any], context: RuntimeContext) -> str:
+    """Say why arguments do not fit a tool's schema; no text if they do."""
     spec = CATALOGUE.get(tool)
-    if spec is not None:
-        check_usable(tool, arguments)
-        parse_arguments(tool, arguments, spec.model)
-        return
-    check_action_arguments(tool, arguments, _schema(agent, tool, context))
+    try:
+        if spec is None:
+            check_action_arguments(tool, arguments, _schema(agent, tool, context))
+        else:
+            check_usable(tool, arguments)
+            parse_arguments(tool, arguments, spec.model)
+    except ToolError as error:
+        return str(error)
+    return ""
 
 
 def _schema(agent: str, tool: str, context: RuntimeContext) -> dict[str, Any]:
@@ -166,7 +161,11 @@ async def describe(
             continue
         if text is None:
             text = await _task_text(turn.task, context)
-        said[call.tool_call_id] = await _description(approval, text, call)
+        described = storable(await _description(approval, text, call)).replace("\0", "")
+        data = described.encode()
+        if len(data) > _MOST_DESCRIBED:
+            described = data[:_MOST_DESCRIBED].decode(errors="ignore") + "\n[cut here]"
+        said[call.tool_call_id] = described
     return said
 
 
@@ -191,8 +190,7 @@ async def _description(approval: Approval, task_text: str, call: AgentToolCall) 
             raise
         except Exception:  # code of others may fail in any way; a person is asked all the same
             logger.exception("the description of a call of '%s' failed", call.tool_name)
-    text = said if said is not None else default_description(task_text, call)
-    return _cut(storable(str(text)).replace("\0", ""))
+    return default_description(task_text, call) if said is None else str(said)
 
 
 def default_description(task_text: str, call: AgentToolCall) -> str:
@@ -203,13 +201,6 @@ def default_description(task_text: str, call: AgentToolCall) -> str:
     fence = "`" * max(3, longest + 1)
     shown = f"**{call.tool_name}**\n\n{fence}json\n{arguments}\n{fence}"
     return f"{quoted}\n\n{shown}" if quoted else shown
-
-
-def _cut(text: str) -> str:
-    data = text.encode()
-    if len(data) <= _MOST_DESCRIBED:
-        return text
-    return data[:_MOST_DESCRIBED].decode(errors="ignore") + "\n[cut here]"
 
 
 def open_rows(
@@ -311,18 +302,19 @@ def read_results(task: ActiveTask, payload: object) -> list[tuple[CallRow, str]]
         AlreadyAnswered: a named call has its result, or none of the task's calls is open.
     """
     open_calls = task.asked_calls()
+    names = [call.call_id for call in open_calls]
     if payload is None:
-        names = [call.call_id for call in open_calls]
         text = "breakpoint_tool_call_result is required to resume from a breakpoint"
         raise BreakpointError(f"{text}; {_listing(names)}", names)
     matched: list[tuple[CallRow, str]] = []
     for call_id, content in _parse(payload):
         left = [call for call in open_calls if call not in [row for row, _ in matched]]
-        if call_id is None:
-            call = _only(task, left)
-        else:
-            call = _named(task, left, call_id, [row.call_id for row, _ in matched])
-        matched.append((call, content))
+        found = left if call_id is None else [call for call in left if call.call_id == call_id]
+        if call_id is None and len(found) != 1:
+            raise _unnamed(task, left)
+        if call_id is not None and not found:
+            raise _unmatched(task, call_id, [row.call_id for row, _ in matched])
+        matched.append((found[0], content))
     return matched
 
 
@@ -335,7 +327,7 @@ def _parse(payload: object) -> list[tuple[str | None, str]]:
     items = payload if isinstance(payload, list) else [payload]
     if not items:
         raise BreakpointError(_SHAPE)
-    return [_answer(item, alone=not isinstance(payload, list)) for item in items]
+    return [_result(item, alone=not isinstance(payload, list)) for item in items]
 
 
 def _structured(text: str) -> Any:
@@ -350,69 +342,54 @@ def _structured(text: str) -> Any:
     return value if any("content" in item or "call_id" in item for item in items) else None
 
 
-def _answer(item: object, *, alone: bool) -> tuple[str | None, str]:
+def _result(item: object, *, alone: bool) -> tuple[str | None, str]:
     if not isinstance(item, dict) or "content" not in item:
         raise BreakpointError(_SHAPE)
-    call_id = item.get("call_id")
+    call_id, content = item.get("call_id"), item["content"]
     if call_id is None and not alone:
         raise BreakpointError("each result in a list needs a 'call_id'")
     if call_id is not None and not isinstance(call_id, str):
         raise BreakpointError("'call_id' must be a string")
-    return call_id, _text(item["content"])
-
-
-def _text(content: object) -> str:
     if isinstance(content, str):
-        return storable(content)
+        return call_id, storable(content)
     try:
-        return storable(json.dumps(content, ensure_ascii=False, allow_nan=False))
+        return call_id, storable(json.dumps(content, ensure_ascii=False, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
         raise BreakpointError(f"'content' must be a string or JSON: {error}") from None
 
 
-def _only(task: ActiveTask, left: Sequence[CallRow]) -> CallRow:
-    """Return the one open call."""
-    if len(left) == 1:
-        return left[0]
+def _unnamed(task: ActiveTask, left: Sequence[CallRow]) -> MAILError:
+    """Say why a result without a call's id is for none of the open calls that are left."""
     names = [call.call_id for call in left]
     if names:
-        raise BreakpointError(f"say which call each result is for; {_listing(names)}", names)
+        return BreakpointError(f"say which call each result is for; {_listing(names)}", names)
     if task.calls:
-        raise AlreadyAnswered(
+        return AlreadyAnswered(
             f"no breakpoint call of task '{task.task_id}' is open; its calls have their results or "
             f"were closed with a run, and the task is {task.row.state}"
         )
-    raise BreakpointError(
+    return BreakpointError(
         f"task '{task.task_id}' has no breakpoint calls to answer; it is {task.row.state}"
     )
 
 
-def _named(
-    task: ActiveTask, left: Sequence[CallRow], call_id: str, matched: Collection[str]
-) -> CallRow:
-    """Return the open call with an id."""
-    for call in left:
-        if call.call_id == call_id:
-            return call
+def _unmatched(task: ActiveTask, call_id: str, matched: Collection[str]) -> MAILError:
+    """Say why a result is for none of the open calls."""
     names = [call.call_id for call in task.asked_calls()]
     if call_id in matched:
-        raise BreakpointError(f"the list contains two results for the call '{call_id}'", names)
+        return BreakpointError(f"the list contains two results for the call '{call_id}'", names)
     answers = [call.answer for call in task.calls.values() if call.call_id == call_id]
     if UNANSWERED in answers:
-        raise AlreadyAnswered(
+        return AlreadyAnswered(
             f"the breakpoint call '{call_id}' was closed without a result when its run ended; "
             f"the task is {task.row.state}; {_listing(names)}",
             names,
         )
     if answers:
-        raise AlreadyAnswered(
-            f"the breakpoint call '{call_id}' already has a result; {_listing(names)}", names
-        )
+        text = f"the breakpoint call '{call_id}' already has a result; {_listing(names)}"
+        return AlreadyAnswered(text, names)
     shown = call_id if len(call_id) <= _SHOWN_OF_AN_ID else f"{call_id[:_SHOWN_OF_AN_ID]}…"
-    raise BreakpointError(
-        f"there is no open breakpoint call '{shown}'; {_listing(names)}",
-        names,
-    )
+    return BreakpointError(f"there is no open breakpoint call '{shown}'; {_listing(names)}", names)
 
 
 def _listing(names: Sequence[str]) -> str:
@@ -446,8 +423,11 @@ def check(row: CallRow, answer: Answer, by: Answerer, context: RuntimeContext) -
         return answer._replace(text=storable(answer.text))
     if answer.type == "edit":
         return _check_edit(row, answer, context)
-    if answer.args is not None:  # of an accept
-        _check_repeated(row, answer, context)
+    if answer.args is not None:  # of an accept, which may repeat the call's own
+        asked = row.request
+        given = _coerced(answer.args, _schema(row.agent, asked["action"], context))
+        if answer.action not in ("", asked["action"]) or given != asked["args"]:
+            raise ApprovalError("to run the call with other arguments, answer with 'edit'")
     return Answer(answer.type)
 
 
@@ -468,57 +448,37 @@ async def checked(
     return fitting
 
 
-def _check_repeated(row: CallRow, answer: Answer, context: RuntimeContext) -> None:
-    """Refuse to accept a call with arguments that are not its own: they would not be run."""
-    asked = row.request
-    given = coerced(answer.args or {}, _schema(row.agent, asked["action"], context))
-    if answer.action not in ("", asked["action"]) or given != asked["args"]:
-        raise ApprovalError("to run the call with other arguments, answer with 'edit'")
-
-
 def _check_edit(row: CallRow, answer: Answer, context: RuntimeContext) -> Answer:
     action = row.request["action"]
     if answer.action not in ("", action):
         raise ApprovalError(f"an edit cannot change the tool: this is a call of '{action}'")
-    given = storable_arguments(answer.args or {})
+    try:
+        text = json.dumps(dict(answer.args or {}), ensure_ascii=False, allow_nan=False)
+        given: dict[str, Any] = from_json(text.encode())
+    except UnicodeEncodeError:
+        raise ApprovalError("args: a text has an unpaired surrogate") from None
+    except (TypeError, ValueError, RecursionError):
+        raise ApprovalError("args: JSON cannot hold these arguments") from None
     most = context.settings.max_argument_bytes
     if most is not None and len(to_json(given)) > most:
         raise ApprovalError(f"the arguments have more than {most:,} bytes (max_argument_bytes)")
-    fitting = coerced(given, _schema(row.agent, action, context))
-    try:
-        _check_arguments(row.agent, action, fitting, context)
-    except ToolError as error:
-        raise ApprovalError(str(error)) from None
+    fitting = _coerced(given, _schema(row.agent, action, context))
+    if problem := _problem(row.agent, action, fitting, context):
+        raise ApprovalError(problem)
     return answer._replace(action=action, args=fitting)
 
 
-def storable_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments that JSON can hold.
-
-    Raises:
-        ApprovalError: it cannot.
-    """
-    try:
-        text = json.dumps(given, ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError, RecursionError):
-        raise ApprovalError("args: JSON cannot hold these arguments") from None
-    if text.encode("utf-8", "replace").decode() != text:
-        raise ApprovalError("args: a text has an unpaired surrogate")
-    kept: dict[str, Any] = from_json(text)
-    return kept
-
-
-def coerced(given: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+def _coerced(given: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments whose texts are of the types that a schema asks for, where that is clear.
 
     Tools for people to answer with send all arguments as text.
     """
     properties = schema.get("properties")
     shapes = properties if isinstance(properties, Mapping) else {}
-    return {name: _coerced(value, shapes.get(name), schema) for name, value in given.items()}
+    return {name: _typed(value, shapes.get(name), schema) for name, value in given.items()}
 
 
-def _coerced(value: Any, shape: Any, schema: Mapping[str, Any]) -> Any:
+def _typed(value: Any, shape: Any, schema: Mapping[str, Any]) -> Any:
     if not isinstance(value, str) or not isinstance(shape, Mapping):
         return value
     kinds = _kinds(shape, schema)
@@ -529,11 +489,8 @@ def _coerced(value: Any, shape: Any, schema: Mapping[str, Any]) -> Any:
         json.dumps(read, allow_nan=False)  # "1e400" is read as infinity
     except ValueError:
         return value
-    kind = {bool: "boolean", int: "integer", float: "number", dict: "object", list: "array"}.get(
-        type(read), "null"
-    )
-    fits = kind in kinds or (kind == "integer" and "number" in kinds)
-    return read if fits else value
+    kind = _JSON_TYPES.get(type(read), "null")
+    return read if kind in kinds or (kind == "integer" and "number" in kinds) else value
 
 
 def _kinds(shape: Mapping[str, Any], schema: Mapping[str, Any], depth: int = 0) -> set[str]:
@@ -689,8 +646,10 @@ class Decision:
         self.task.calls.update(self.calls)
 
     def undo(self) -> None:
-        """Take `apply` back: it could not be stored."""
-        self.task.calls.update(self.before)
+        """Take `apply` back: it could not be stored. What has closed a call meanwhile stands."""
+        calls = self.task.calls
+        mine = (key for key, row in self.calls.items() if calls.get(key) is row)
+        calls.update({key: self.before[key] for key in mine})
 
     @property
     def steps(self) -> frozenset[str]:
@@ -739,11 +698,11 @@ class Decision:
         """End the run: no call is run that nobody has accepted."""
         agents = self.context.agents
         asked = [call for call in self.task.asked_calls() if call.agent in agents]
-        self._give(row, IGNORED)
+        self._give(row, _IGNORED)
         for call in asked:
             if call.key != row.key:
-                self._put(call.closed(CANCELLED, self.task.now()))
-                self._give(call, CANCELLED)
+                self._put(call.closed(_CANCELLED, self.task.now()))
+                self._give(call, _CANCELLED)
         agent = row.agent if row.agent in agents else self.context.finisher
         self.mail_delivery.instruct(self.mail, agent, Control(ControlKind.END, reason=reason))
         self.carried_out = True
@@ -832,7 +791,7 @@ def late_answer(row: CallRow) -> Answer:
     config = from_json(row.config)
     if config.get("on_timeout") in ("accept", "ignore"):
         return Answer(config["on_timeout"])
-    return Answer("response", text=DENIED.format(seconds=config.get("ttl") or 0))
+    return Answer("response", text=_DENIED.format(seconds=config.get("ttl") or 0))
 
 
 # --- carrying out ---------------------------------------------------------------------------------
