@@ -388,6 +388,32 @@ async def test_cancelling_and_deleting_close_what_was_asked(store) -> None:
     await runtime.shutdown()
 
 
+async def test_a_task_that_is_cancelled_while_an_accepted_call_runs_keeps_the_call_closed(
+    store,
+) -> None:
+    post, begun, gate = Post(), asyncio.Event(), asyncio.Event()
+
+    async def slow(args: dict) -> str:
+        begun.set()
+        await gate.wait()
+        return "sent"
+
+    core = supervisor(script([("send", {"to": "a"})]), ())
+    core.actions = {"send": ActionCore(slow, "send", SEND, approval=post.approval)}
+    runtime = runtime_of({"supervisor": core}, store=store)
+    [record] = await start(runtime, 1)
+    await answer(runtime, record, {"type": "accept"})
+    await asyncio.wait_for(begun.wait(), 20)
+    await runtime.cancel_task("task-1")
+    gate.set()
+    await runtime.shutdown()
+    [row] = await store.calls(runtime._context.owner, "task-1")
+    assert row.status == "cancelled" and "its outcome is unknown" in str(row.answer)
+    assert row.decided_by == "user:test_user"  # who had accepted it
+    history = await store.history(runtime._context.owner, "task-1", "supervisor")
+    assert "".join(history).count('"tool_call_id"') == 1
+
+
 async def test_answers_hold_over_restarts(store) -> None:
     post = Post()
     calls = [("send", {"to": "a"}), ("look", {}), ("send", {"to": "b"})]

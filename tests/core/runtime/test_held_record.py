@@ -18,6 +18,7 @@ from mail.core.runtime import MAILRuntime, RunRequest
 from mail.core.runtime.settings import RuntimeSettings
 from mail.core.tasks import TaskState
 from mail.core.tools.offer import Offer
+from mail.db.calls import DECIDED
 from mail.db.memory import MemoryStore
 from mail.db.store import Store
 from mail.errors import MAILError
@@ -211,9 +212,9 @@ SCENARIOS: Final[dict[str, tuple[Scenario, list[Any], Approval]]] = {
 
 async def recorded(name: str) -> Any:
     """Return what is told and kept of a scenario, with numbers for ids and no times."""
-    scenario, calls, approval = SCENARIOS[name]
+    scenario, made, approval = SCENARIOS[name]
     store = MemoryStore()
-    world = World(store, calls, approval)
+    world = World(store, made, approval)
     await scenario(world)
     if name != "results of approvals":
         await world.settled()
@@ -221,12 +222,16 @@ async def recorded(name: str) -> Any:
     owner, task = context.owner, await world.runtime.read_task("task-1")
     approvals = await world.runtime.get_approvals("all", "task-1", 100)
     histories = [json.loads(text) for text in await store.history(owner, "task-1", "supervisor")]
+    calls = await store.calls(owner, "task-1")
+    for row in calls:
+        assert row.answer is not None or row.status in ("open", *DECIDED)
+        assert (row.status == "open") == (not row.decided_at)
     found = {
         "status": task.status.value,
         "refused": world.refused,
         "events": [[each.kind, each.description, each.extra] for each in task.events],
         "approvals": sorted(approvals, key=lambda each: each["call_id"]),
-        "calls": [list(row)[:6] for row in await store.calls(owner, "task-1")],
+        "calls": [list(row)[:6] for row in calls],
         "histories": histories,
         "webhook": [
             {**json.loads(row.body), "moment": ""}
