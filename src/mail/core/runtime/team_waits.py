@@ -7,7 +7,7 @@ is then no mail any more), an interrupt, the end of the run, or the time.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -76,16 +76,11 @@ class TeamWait:
         control: Control,
         *,
         now: str,
-        taken: Collection[tuple[str, str]],
     ) -> "TeamWait":
-        """Make the wait that an agent's call begins; ``taken`` are the (agent, call id) in use."""
+        """Make the wait that an agent's call begins, with a name that no other call ever has."""
         until = (datetime.fromisoformat(now) + timedelta(seconds=draft.seconds)).isoformat()
-        call_id, number = call.tool_call_id, 1
-        while (agent, call_id) in taken:
-            number += 1
-            call_id = f"{call.tool_call_id}_{number}"
         kept = to_json({"wait": draft, "until": until, "control": control.to_json()}).decode()
-        row = CallRow(agent, call_id, to_be_answered(call), "", control=kept, kind="wait")
+        row = CallRow(agent, draft.ref, to_be_answered(call), "", control=kept, kind="wait")
         return cls(row, draft, until, control)
 
     @classmethod

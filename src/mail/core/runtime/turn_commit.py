@@ -549,8 +549,7 @@ class TurnCommitter:
         else:
             control = Control(ControlKind.RESUME, origin=turn.origin)
             for call, draft in turn_result.waits:
-                taken = task.calls.keys() | task.waits.keys()
-                wait = TeamWait.begin(turn.agent, call, draft, control, now=task.now(), taken=taken)
+                wait = TeamWait.begin(turn.agent, call, draft, control, now=task.now())
                 plan.waits += (wait,)
                 task.waits[wait.key] = wait
                 task.arriving += 1
