@@ -1,21 +1,25 @@
-"""Databases of the schema before large texts: their rows are read and continued as they are."""
+"""Databases of earlier schemas: what is in them is read and continued as it was."""
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Any, Final
 
 import asyncpg
 
 from mail.core.approvals import ALLOWS
+from mail.core.render import xml_text
 from mail.core.tasks import TaskState
 from mail.db.calls import CallFilter
 from mail.db.migrate import migrate, packaged_migrations
 from mail.db.postgres.driver import PostgresStore
 from mail.db.postgres.migrate import migrate as migrate_postgres
-from mail.db.records import HistoryRow, Owner
+from mail.db.records import HistoryRow, JournalRow, Owner
+from mail.db.store import Store
 from mail.services.approvals import approval_record
+from tests.db.contract.test_texts import arguments, wire
 from tests.support.databases import Database, PostgresDatabase, SQLiteDatabase
 
 LONG: Final = "old " * 5000
@@ -34,29 +38,41 @@ OLD_ROWS: Final = (
 )
 
 
+async def fill(database: Database, version: int, rows: Sequence[str]) -> None:
+    """Give an empty database an earlier schema, and rows."""
+    if isinstance(database, PostgresDatabase):
+        connection = await asyncpg.connect(database.url)
+        await migrate_postgres(connection, packaged_migrations("postgresql")[:version])
+        for row in rows:
+            await connection.execute(row)
+        await connection.close()
+        return
+    assert isinstance(database, SQLiteDatabase)
+    with closing(sqlite3.connect(database.path, isolation_level=None)) as file:
+        migrate(file, packaged_migrations()[:version])
+        for row in rows:
+            file.execute(row)
+
+
+def upgrading(database: Database) -> Store:
+    """Make a store that upgrades the database: only what owns it does."""
+    is_postgres = isinstance(database, PostgresDatabase)
+    return PostgresStore(database.url) if is_postgres else database.store()
+
+
 async def old_database(database: Database) -> None:
     """Give a database the schema before large texts, with a task in it."""
     if isinstance(database, PostgresDatabase):
         words = {"key": "key", "true": "TRUE", "false": "FALSE", "odd": ODD}
-        connection = await asyncpg.connect(database.url)
-        await migrate_postgres(connection, packaged_migrations("postgresql")[:3])
-        for row in OLD_ROWS:
-            await connection.execute(row.format(**words))
-        await connection.close()
-        return
-    assert isinstance(database, SQLiteDatabase)
-    words = {"key": "id", "true": "1", "false": "0", "odd": ODD}
-    with closing(sqlite3.connect(database.path, isolation_level=None)) as file:
-        migrate(file, packaged_migrations()[:4])
-        for row in OLD_ROWS:
-            file.execute(row.format(**words))
+        await fill(database, 3, [row.format(**words) for row in OLD_ROWS])
+    else:
+        words = {"key": "id", "true": "1", "false": "0", "odd": ODD}
+        await fill(database, 4, [row.format(**words) for row in OLD_ROWS])
 
 
 async def test_old_rows_are_read_and_continued(database: Database, rows: Any) -> None:
     await old_database(database)
-    # Only what owns the database upgrades it.
-    is_postgres = isinstance(database, PostgresDatabase)
-    store = PostgresStore(database.url) if is_postgres else database.store()
+    store = upgrading(database)
     await store.open()
     try:
         (mail,) = await store.waiting_mail(rows.alice, "t1")
@@ -71,7 +87,6 @@ async def test_old_rows_are_read_and_continued(database: Database, rows: Any) ->
             rows.turn(
                 mail.seq,
                 task=rows.task(state=TaskState.COMPLETED),
-                texts=(LONG,),
                 histories=(HistoryRow("supervisor", f'["{LONG}"]'),),
                 snapshot=True,
             )
@@ -102,18 +117,10 @@ VALUES
 
 
 async def test_threads_from_before_are_listed_by_their_newest_letters(database: Database) -> None:
-    if isinstance(database, PostgresDatabase):
-        connection = await asyncpg.connect(database.url)
-        await migrate_postgres(connection, packaged_migrations("postgresql")[:17])
-        await connection.execute(OLD_THREADS.format(false="FALSE"))
-        await connection.close()
-    else:
-        assert isinstance(database, SQLiteDatabase)
-        with closing(sqlite3.connect(database.path, isolation_level=None)) as file:
-            migrate(file, packaged_migrations()[:17])
-            file.executescript(OLD_THREADS.format(false="0"))
-    is_postgres = isinstance(database, PostgresDatabase)
-    store = PostgresStore(database.url) if is_postgres else database.store()
+    false = "FALSE" if isinstance(database, PostgresDatabase) else "0"
+    threads = [text for text in OLD_THREADS.format(false=false).split(";") if text.strip()]
+    await fill(database, 17, threads)
+    store = upgrading(database)
     await store.open()
     try:
         listed = await store.list_threads("office", "ann")
@@ -124,6 +131,103 @@ async def test_threads_from_before_are_listed_by_their_newest_letters(database: 
         ("b", "2026-01-04"),
         ("c", "2026-01-02"),
     ]
+
+
+# What the version before references wrote of a turn in which a text is repeated in every way.
+MARKED: Final = json.loads((Path(__file__).parent / "old_texts.json").read_text("utf-8"))
+TEXT: Final = MARKED["text"]
+TRUTHS: Final = ("interrupt", "is_running", "completed", "awaited", "finish_asked", "told")
+
+
+def marked_rows(*, postgres: bool) -> list[str]:
+    """Return the statements that write the rows."""
+
+    def literal(column: str, value: object) -> str:
+        if value is None or isinstance(value, int):
+            truth = postgres and column in TRUTHS
+            return "NULL" if value is None else str(bool(value) if truth else value)
+        return f"'{str(value).replace(chr(39), chr(39) * 2)}'"
+
+    statements = []
+    for table, rows in MARKED["tables"].items():
+        for row in rows:
+            values = {**row}
+            if table == "task_texts":
+                values["text"] = TEXT
+            if postgres:
+                number = values.pop("id", None)
+                values |= {"key": number} if table == "tasks" else {}
+                values.pop("seq" if table == "messages" else "id", None)
+                if table == "task_responses":
+                    values["response_text"] = values["response"]
+            columns = ", ".join(values)
+            written = ", ".join(literal(*item) for item in values.items())
+            statements.append(f"INSERT INTO {table} ({columns}) VALUES ({written})")  # noqa: S608
+    return statements
+
+
+def marked_history(*, ascii_only: bool) -> list[Any]:
+    asked = {"function": {"arguments": arguments(TEXT, ascii_only=ascii_only)}}
+    return [
+        {"role": "user", "content": f"<body>{xml_text(TEXT)}</body>"},
+        {"role": "assistant", "tool_calls": [{"id": "c1", **asked}]},
+        {"role": "tool", "content": f"SUCCESS:\n{TEXT}"},
+    ]
+
+
+async def test_references_of_the_version_before_are_read(database: Database, rows: Any) -> None:
+    postgres = isinstance(database, PostgresDatabase)
+    await fill(database, 19, marked_rows(postgres=postgres))
+    sizes = [row["size"] for row in MARKED["tables"]["task_events"]]
+    store = upgrading(database)
+    await store.open()
+    try:
+        mail = await store.all_mail(rows.alice, "t1")
+        assert [row.payload for row in mail] == [wire(TEXT)] * 3
+        short = await store.all_mail(rows.alice, "t1", whole=False)
+        assert max(len(row.payload) for row in short) < 200
+        assert await store.journal(rows.alice, mail[1].seq) == [
+            JournalRow("reply", "done", wire(TEXT)),
+            JournalRow("c2", "done", " {}"),
+        ]
+        events = await store.events(rows.alice, "t1")
+        assert [(event.description, event.extra) for event in events] == [
+            ("", {"tool_args": {"message": TEXT}}),
+            (f"said: {TEXT}", {"full_message": json.loads(wire(TEXT))}),
+            ("@text{=}", {"a": "@text{"}),
+        ]
+        assert [event.size for event in events] == sizes
+        assert await store.response(rows.alice, "t1") == wire(TEXT)
+        for agent, ascii_only in (("supervisor", False), ("weather", True)):
+            first, *_ = await store.history(rows.alice, "t1", agent)
+            assert json.loads(first) == marked_history(ascii_only=ascii_only)
+        assert (await store.history(rows.alice, "t1", "supervisor"))[1:] == ['["@text{=}"]']
+        calls = await store.calls(rows.alice, "t1")
+        assert [row.answer for row in calls] == [TEXT, TEXT]
+        assert calls[0].call == arguments(TEXT, ascii_only=False)
+        assert calls[0].shown == wire(TEXT)
+        (peer,) = await store.task_outbox(rows.alice, "t1")
+        assert peer.wrapper == wire(TEXT)
+    finally:
+        await store.close()
+
+
+async def test_texts_of_the_version_before_are_continued(database: Database, rows: Any) -> None:
+    await fill(database, 19, marked_rows(postgres=isinstance(database, PostgresDatabase)))
+    before = MARKED["tables"]["tasks"][0]["bytes"]
+    (text,) = MARKED["tables"]["task_texts"]
+    store = upgrading(database)
+    await store.open()
+    try:
+        answer = (HistoryRow("supervisor", json.dumps([TEXT])),)
+        receipt = await store.post(rows.post(histories=answer, snapshot=True))
+        assert receipt.bytes - before < 1000
+        assert (await store.history(rows.alice, "t1", "supervisor"))[2:] == [answer[0].entries]
+    finally:
+        await store.close()
+    assert database.query("SELECT hash FROM task_texts") == [(text["hash"],)]
+    snapshots = database.query("SELECT CAST(history AS TEXT) FROM agent_histories")
+    assert all(text["hash"] in found and "@text{x" not in found for (found,) in snapshots)
 
 
 OLD_STATES: Final = {

@@ -12,7 +12,7 @@ from pydantic_core import from_json, to_json
 from mail.db.driver import Change, Dialect, Query, Verb, Verbs, read
 from mail.db.records import Owner
 from mail.db.rows import OWNED, THE_TASK
-from mail.db.texts import Records, text_size, whole_rows
+from mail.db.texts import text_size, whole_rows
 
 DECIDED: Final = ("accepted", "edited")
 """The statuses of a call that is run."""
@@ -163,7 +163,6 @@ class CallFilter(NamedTuple):
 
 _COLUMNS: Final = ", ".join(CallRow._fields)
 _WIDTH: Final = len(CallRow._fields)
-_RECORDS: Final = Records((2, 3), (4,))
 
 _DECIDED: Final = ", ".join(f"'{status}'" for status in DECIDED)
 
@@ -173,21 +172,26 @@ _SEEN: Final = "FROM calls AS c {} tasks AS t WHERE t.key = c.task AND c.approva
 _GIVEN_ANSWER: Final = f"CASE WHEN c.status NOT IN ({_DECIDED}) THEN c.answer END"
 
 _STORED: Final = f"""
-t.swarm_name, t.caller_role, t.caller_id, t.task_id, c.id, c.change, c.task,
-{", ".join(_GIVEN_ANSWER if name == "answer" else f"c.{name}" for name in CallRow._fields)}
+t.swarm_name, t.caller_role, t.caller_id, t.task_id, c.id, c.change,
+{", ".join(_GIVEN_ANSWER if name == "answer" else f"c.{name}" for name in CallRow._fields)},
+c.task, c.texts
 """
 
-_STORED_RECORDS: Final = Records((9, 10), (11,))
+_LONG: Final = {"call": 8, "shown": 9, "answer": 10}
 
 _IS_ASKED: Final = "answer IS NULL AND calls.status = 'open' AND calls.kind <> 'wait'"
 """Of calls that callers can answer."""
 
 _COUNT: Final = "UPDATE approval_counter SET value = value + 1"
 
-_REPLACED: Final = ", ".join(f"{name} = excluded.{name}" for name in (*CallRow._fields[2:], "size"))
+_REPLACED: Final = ", ".join(
+    f"{name} = excluded.{name}" for name in (*CallRow._fields[2:], "size", "texts")
+)
 
 
-def put_calls(sql: Dialect, task: int, rows: Sequence[CallRow], sizes: Sequence[int]) -> Verb[None]:
+def put_calls(
+    sql: Dialect, task: int, rows: Sequence[CallRow], records: Sequence[Sequence[str | None]]
+) -> Verb[None]:
     """Insert or replace calls of a task, by agent and id.
 
     Each that people see gets the number of a change of its own when it is opened or closed.
@@ -195,21 +199,22 @@ def put_calls(sql: Dialect, task: int, rows: Sequence[CallRow], sizes: Sequence[
     Args:
         sql: The database's dialect.
         task: The key of the task.
-        rows: The calls, whose large texts may be kept apart.
-        sizes: Their `CallRow.size` with these.
+        rows: The calls.
+        records: Of each its ``call``, ``shown`` and ``answer`` without long texts, and its
+            ``texts``; see `mail.db.texts.Lifter`.
     """
-    values = ", ".join(f"${number}" for number in range(1, _WIDTH + 3))
+    values = ", ".join(f"${number}" for number in range(1, _WIDTH + 4))
     text = f"""
-        INSERT INTO calls (task, {_COLUMNS}, size, change) VALUES ({values},
+        INSERT INTO calls (task, {_COLUMNS}, size, texts, change) VALUES ({values},
             CASE WHEN ${CallRow._fields.index("approval_id") + 2} <> ''
                 THEN (SELECT value FROM approval_counter) ELSE 0 END)
         ON CONFLICT (task, {sql.hashed("agent")}, {sql.hashed("call_id")})
         DO UPDATE SET {_REPLACED}, change = CASE WHEN calls.status <> excluded.status
             THEN excluded.change ELSE calls.change END"""
-    for row, size in zip(rows, sizes, strict=True):
+    for row, (*record, texts) in zip(rows, records, strict=True):
         if row.approval_id:
             yield Change(_COUNT)
-        yield Change(text, (task, *row, size))
+        yield Change(text, (task, *row[:2], *record, *row[5:], row.size, texts))
 
 
 class CallVerbs(Verbs):
@@ -229,8 +234,11 @@ class CallVerbs(Verbs):
         return (yield from self._calls(owner, task_id, f"AND {_IS_ASKED}"))
 
     def _calls(self, owner: Owner, task_id: str, which: str) -> Verb[list[CallRow]]:
-        text = f"SELECT {_COLUMNS} FROM calls WHERE task = {THE_TASK} {which} ORDER BY id"
-        rows = yield from whole_rows(self.sql, _RECORDS, Query(text, (*owner, task_id)))
+        text = f"""
+            SELECT {_COLUMNS}, task, texts FROM calls
+            WHERE task = {THE_TASK} {which} ORDER BY id"""
+        long = {"call": 2, "shown": 3, "answer": 4}
+        rows = yield from whole_rows(self.sql, Query(text, (*owner, task_id)), long)
         return [CallRow(*row) for row in rows]
 
     @read
@@ -244,8 +252,7 @@ class CallVerbs(Verbs):
             task_ids: The tasks.
             max_shown: A longer ``shown``, in characters, is not read: the row has ``{}`` there.
         """
-        # What begins with a space has its large texts elsewhere.
-        shown = "CASE WHEN length(shown) <= $4 AND shown NOT LIKE ' %' THEN shown ELSE '{}' END"
+        shown = "CASE WHEN length(shown) <= $4 AND texts IS NULL THEN shown ELSE '{}' END"
         text = f"""
             SELECT task_id, agent, call_id, call, {shown}, NULL, control
             FROM calls JOIN tasks ON tasks.key = calls.task
@@ -305,7 +312,10 @@ class CallVerbs(Verbs):
         these = f"AND c.id {self.sql.among('$1', 'bigint')} ORDER BY {order}"
         text = f"SELECT {_STORED} {_SEEN.format(',')} {these}"
         query = Query(text, (self.sql.list(numbers),))
-        page = yield from self._stored(query)
+        rows = yield from whole_rows(self.sql, query, _LONG)
+        page = [
+            StoredCall(Owner(*row[:3]), row[3], CallRow(*row[6:]), row[4], row[5]) for row in rows
+        ]
         return page, len(numbers) < len(found) and bool(page)
 
     @read
@@ -313,21 +323,6 @@ class CallVerbs(Verbs):
         """Return the number of the latest change of a call that people see; 0 without any."""
         rows = yield Query("SELECT value FROM approval_counter")
         return int(rows[0][0])
-
-    def _stored(self, query: Query) -> Verb[list[StoredCall]]:
-        """Return calls of any tasks with their large texts, which are kept apart."""
-        rows, texts = (yield query), {}
-        hashes = _STORED_RECORDS.hashes(rows)
-        if hashes:
-            where = f"task {self.sql.among('$1', 'bigint')} AND hash {self.sql.among('$2')}"
-            tasks = self.sql.list([row[6] for row in rows])
-            text = f"SELECT hash, text FROM task_texts WHERE {where}"
-            texts = dict(map(tuple, (yield Query(text, (tasks, self.sql.list(hashes))))))
-        # One by one: of a task that is deleted during the read the texts are missing.
-        whole = [each for row in rows for each in _STORED_RECORDS.whole([row], texts)]
-        return [
-            StoredCall(Owner(*row[:3]), row[3], CallRow(*row[7:]), row[4], row[5]) for row in whole
-        ]
 
 
 class _Values(list[object]):

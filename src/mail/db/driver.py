@@ -225,7 +225,13 @@ class Dialect(ABC):
 
     @abstractmethod
     def event_values(
-        self, key: Sequence[object], seq: int, event: Any, task: int, size: int
+        self,
+        key: Sequence[object],
+        seq: int,
+        event: Any,
+        task: int,
+        size: int,
+        texts: str | None,
     ) -> tuple[object, ...]:
         """Return the values for `add_event`; ``key`` is the task's id and its owner."""
 
@@ -278,7 +284,9 @@ class Dialect(ABC):
         """Write the row of a task with so many more events and bytes; None if there is none."""
 
     @abstractmethod
-    def put_response(self, owner: "Owner", task_id: str, task: int, response: str) -> Verb[None]:
+    def put_response(
+        self, owner: "Owner", task_id: str, task: int, response: str, texts: str | None
+    ) -> Verb[None]:
         """Store the final message of a run."""
 
     @abstractmethod

@@ -5,9 +5,12 @@ from typing import Final
 from mail.core.events import TaskEvent
 from mail.db.driver import Query, Verb, Verbs, read
 from mail.db.records import Owner
-from mail.db.rows import EVENT_RECORDS, ONE_RECORD, THE_TASK
+from mail.db.rows import THE_TASK
 from mail.db.tasks import MANY
 from mail.db.texts import whole_rows
+
+_LONG: Final = {"description": 3, "event_data": 4}
+"""Of the columns that make an event, those with long texts."""
 
 NEWEST_EVENTS: Final = 64
 """How many events `EventVerbs.latest_time` reads: concurrent turns store theirs as they end."""
@@ -35,13 +38,13 @@ class EventVerbs(Verbs):
             max_bytes: At most so many bytes of text, but at least one event: no more is read.
         """
         text = f"""
-            SELECT {self.sql.event_columns} FROM task_events
+            SELECT {self.sql.event_columns}, task, texts FROM task_events
             WHERE task = {THE_TASK} AND seq > $5 ORDER BY seq LIMIT $6"""
         values: tuple[object, ...] = (*owner, task_id, after, MANY if limit is None else limit)
         if max_bytes is not None:
             text = self._events_within
             values += (max_bytes,)
-        rows = yield from whole_rows(self.sql, EVENT_RECORDS, Query(text, values))
+        rows = yield from whole_rows(self.sql, Query(text, values), _LONG)
         return [self.sql.as_event(task_id, row) for row in rows]
 
     @property
@@ -58,7 +61,7 @@ class EventVerbs(Verbs):
                 FROM page JOIN task_events ON task = {THE_TASK} AND seq = (
                     SELECT min(seq) FROM task_events WHERE task = {THE_TASK} AND seq > last)
                 WHERE taken < $6 AND bytes < $7)
-            SELECT {self.sql.event_columns} FROM page
+            SELECT {self.sql.event_columns}, task, texts FROM page
             JOIN task_events ON task = {THE_TASK} AND seq = last
             WHERE taken = 1 OR taken > 1 AND bytes <= $7
             ORDER BY taken"""
@@ -85,8 +88,8 @@ class EventVerbs(Verbs):
     def history(self, owner: Owner, task_id: str, agent: str) -> Verb[list[str]]:
         """Return the ``entries`` texts of an agent's history in order of their commits."""
         text = f"""
-            SELECT entries FROM history_entries
+            SELECT entries, task, texts FROM history_entries
             WHERE task = {THE_TASK} AND agent = $5 ORDER BY id"""
         query = Query(text, (*owner, task_id, agent))
-        rows = yield from whole_rows(self.sql, ONE_RECORD, query)
+        rows = yield from whole_rows(self.sql, query, {"entries": 0})
         return [str(entries) for (entries,) in rows]

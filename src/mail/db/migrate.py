@@ -1,11 +1,15 @@
 """Numbered schema migrations, applied in order; the database remembers which it has."""
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from importlib import resources
-from typing import Literal, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple
 
+from mail.db.driver import Query, Verb
+from mail.db.old_texts import change_marks
 from mail.errors import StoreError
 
 _VERSIONS = """
@@ -17,19 +21,35 @@ CREATE TABLE IF NOT EXISTS schema_version (
 """
 
 
+Step = Callable[[], Verb[None]]
+"""What a script cannot say: a verb of `Query` and `Batch`, run behind it in its transaction."""
+
+_STEPS: Final[Mapping[tuple[str, str], Step]] = MappingProxyType(
+    {
+        ("sqlite", "0022_text_places"): partial(change_marks, "response"),
+        ("postgresql", "0021_text_places"): partial(change_marks, "response_text"),
+    }
+)
+
+
 class Migration(NamedTuple):
-    """One ``NNNN_name.sql`` file."""
+    """One ``NNNN_name.sql`` file, and what is to be done behind it."""
 
     version: int
     name: str
     script: str
+    step: Step | None = None
 
 
 def packaged_migrations(dialect: Literal["sqlite", "postgresql"] = "sqlite") -> list[Migration]:
     """Return the migrations that ship with the package, oldest first."""
     folder = resources.files("mail.db") / "sql" / dialect
     files = sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda f: f.name)
-    return [Migration(int(f.name[:4]), f.name[:-4], f.read_text("utf-8")) for f in files]
+    return [
+        Migration(int(name[:4]), name, f.read_text("utf-8"), _STEPS.get((dialect, name)))
+        for f in files
+        for name in [f.name.removesuffix(".sql")]
+    ]
 
 
 def schema_version(connection: sqlite3.Connection) -> int:
@@ -111,10 +131,27 @@ def _apply(connection: sqlite3.Connection, migration: Migration) -> None:
     connection.execute(_VERSIONS)
     for statement in _statements(migration.script):
         connection.execute(statement)
+    if migration.step is not None:
+        _run(connection, migration.step())
     connection.execute(
         "INSERT INTO schema_version VALUES (?, ?, ?)",
         (migration.version, migration.name, datetime.now(UTC).isoformat()),
     )
+
+
+def _run(connection: sqlite3.Connection, step: Verb[None]) -> None:
+    result: Any = None
+    try:
+        while True:
+            statement = step.send(result)
+            text = statement.text.replace("$", "?")
+            values: Any = statement.values
+            if isinstance(statement, Query):
+                result = connection.execute(text, values).fetchall()
+            else:
+                result = connection.executemany(text, values)
+    except StopIteration:
+        pass
 
 
 def _statements(script: str) -> Iterator[str]:

@@ -10,7 +10,6 @@ from mail.db.rows import (
     BURIED,
     LAST_WORDS,
     OUTBOX_COLUMNS,
-    OUTBOX_RECORDS,
     OWNER_COLUMNS,
     THE_TASK,
     as_outbox,
@@ -27,7 +26,7 @@ FROM (SELECT min(id) AS id FROM outbox WHERE state = 'waiting' GROUP BY task, pe
 JOIN outbox ON outbox.id = head.id JOIN tasks ON tasks.key = outbox.task"""
 """What is first in each (task, peer), with its task."""
 
-_MAIL: Final = f"SELECT {OWNER_COLUMNS}, task_id, {_COLUMNS}"
+_MAIL: Final = f"SELECT {OWNER_COLUMNS}, task_id, {_COLUMNS}, outbox.task, outbox.texts"
 _WITH_TASKS: Final = "FROM outbox JOIN tasks ON tasks.key = outbox.task"
 
 _RETRY: Final = f"""
@@ -143,7 +142,9 @@ class OutboxVerbs(Verbs):
     @read
     def task_outbox(self, owner: Owner, task_id: str) -> Verb[list[OutboxRow]]:
         """Return a task's mail for peers in order, whatever its state."""
-        return (yield from self._task_outbox(owner, task_id, "ORDER BY id"))
+        text = f"{_MAIL} {_WITH_TASKS} WHERE outbox.task = {THE_TASK} ORDER BY outbox.id"
+        found = yield from self._outbox(text, (*owner, task_id))
+        return [mail for _, mail in found]
 
     @read
     def list_outbox(
@@ -157,23 +158,8 @@ class OutboxVerbs(Verbs):
         return (yield from self._outbox(text, (swarm, after, limit, *values)))
 
     def _outbox(self, text: str, values: Sequence[object]) -> Verb[list[tuple[Owner, OutboxRow]]]:
-        """Return mail of several tasks; what has a large text takes a query of its own."""
-        found = []
-        for row in map(tuple, (yield Query(text, values))):
-            owner, mail = Owner(*row[:3]), as_outbox(row[3], row[4:])
-            rows = [mail]
-            if mail.wrapper[:1] == " ":
-                rows = yield from self._task_outbox(owner, mail.task_id, "AND id = $5", mail.id)
-            found += [(owner, whole) for whole in rows]
-        return found
-
-    def _task_outbox(
-        self, owner: Owner, task_id: str, which: str, *more: int
-    ) -> Verb[list[OutboxRow]]:
-        text = f"SELECT {_COLUMNS} FROM outbox WHERE task = {THE_TASK} {which}"
-        query = Query(text, (*owner, task_id, *more))
-        rows = yield from whole_rows(self.sql, OUTBOX_RECORDS, query)
-        return [as_outbox(task_id, row) for row in rows]
+        rows = yield from whole_rows(self.sql, Query(text, values), {"wrapper": 9})
+        return [(Owner(*row[:3]), as_outbox(row[3], row[4:])) for row in rows]
 
     @write
     def change_outbox(self, changes: Sequence[OutboxChange]) -> Verb[None]:

@@ -42,8 +42,7 @@ class Post:
     not wait any more are passed over); ``cancel_mail`` drops all of its waiting mail. ``snapshot``
     asks the store to bring the documented ``agent_histories`` rows of the task up to date (at a
     pause or an end). ``once`` is a key of the owner's that must be new; it is stored with the
-    number of the commit's first event. ``texts`` are large texts that the records may repeat, such
-    as the body of the message that a turn has read: stores write them once.
+    number of the commit's first event.
 
     ``unset`` are deliveries of the task that were set aside and are so no more: they are tried
     again, as new ones among ``deliveries``, or discarded. All of them must still be there.
@@ -73,7 +72,6 @@ class Post:
     cancel_mail: bool = False
     snapshot: bool = False
     once: IdempotencyRow | None = None
-    texts: tuple[str, ...] = ()
     inbox: InboxRow | None = None
     outbox: tuple[OutboxRow, ...] = ()
     outbox_changes: tuple[OutboxChange, ...] = ()

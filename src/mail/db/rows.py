@@ -14,7 +14,7 @@ from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
 from mail.db.desk import LetterRow, ThreadRow
 from mail.db.records import Delivery, IdempotencyRow, MemoryRow, OutboxRow, TaskRow
-from mail.db.texts import Records, text_size
+from mail.db.texts import text_size
 
 OWNER_COLUMNS: Final = "swarm_name, caller_role, caller_id"
 """The columns of a `mail.db.records.Owner`."""
@@ -30,10 +30,6 @@ BURIED: Final = "swarm_name = '' AND caller_role = 'deleted'"
 
 LAST_WORDS: Final = "outbox.state = 'waiting' AND outbox.sender = ''"
 """Of mail for peers that is sent although its task was deleted."""
-
-JOURNAL_RECORDS: Final = Records((2,))
-
-ONE_RECORD: Final = Records((0,))
 
 
 def as_task(row: Iterable[Any]) -> TaskRow:
@@ -59,11 +55,6 @@ def as_task(row: Iterable[Any]) -> TaskRow:
 
 
 MAIL_COLUMNS: Final = "recipient, tier, interrupt, payload, control, seq, attempts"
-
-MAIL_RECORDS: Final = Records((3,))
-
-EVENT_RECORDS: Final = Records((4,), (3,))
-"""Of the columns that `as_event` takes."""
 
 
 def as_delivery(task_id: str, row: Iterable[Any]) -> Delivery:
@@ -91,8 +82,6 @@ OUTBOX_COLUMNS: Final = (
     "last_error, told"
 )
 """The columns of a `mail.db.records.OutboxRow`, but for its task and its number."""
-
-OUTBOX_RECORDS: Final = Records((5,))
 
 INBOX_COLUMNS: Final = "peer, message_id, receipt, created_at"
 """The columns of a `mail.db.records.InboxRow`."""

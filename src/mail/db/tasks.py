@@ -18,10 +18,7 @@ from mail.db.records import (
     TaskRow,
 )
 from mail.db.rows import (
-    JOURNAL_RECORDS,
     MAIL_COLUMNS,
-    MAIL_RECORDS,
-    ONE_RECORD,
     OWNED,
     OWNER_COLUMNS,
     THE_TASK,
@@ -33,7 +30,7 @@ from mail.errors import StoreConflict
 MANY: Final = 2**62
 """A limit that is none."""
 
-_MAIL: Final = f"SELECT {MAIL_COLUMNS} FROM messages WHERE task = {THE_TASK}"
+_MAIL: Final = f"SELECT {MAIL_COLUMNS}, task, texts FROM messages WHERE task = {THE_TASK}"
 
 
 class TaskVerbs(Verbs):
@@ -214,14 +211,14 @@ class TaskVerbs(Verbs):
         Args:
             owner: Whose task it is.
             task_id: The task.
-            whole: With their long texts; else there may be something short in place of a body, for
-                whoever only asks who wrote to whom.
+            whole: With their long texts; else there may be a hash in place of a body, for whoever
+                only asks who wrote to whom.
         """
         text = f"{_MAIL} ORDER BY seq"
         if whole:
             return (yield from self._mail(text, *owner, task_id))
         rows = yield Query(text, (*owner, task_id))
-        return [as_delivery(task_id, row) for row in rows]
+        return [as_delivery(task_id, row[:-2]) for row in rows]
 
     @read
     def mail_aside(
@@ -236,29 +233,26 @@ class TaskVerbs(Verbs):
             limit: At most so many.
         """
         text = f"""
-            SELECT {MAIL_COLUMNS}, reason FROM messages
+            SELECT {MAIL_COLUMNS}, reason, task, texts FROM messages
             WHERE task = {THE_TASK} AND state = 'dead' AND seq > $5 ORDER BY seq LIMIT $6"""
         values = (*owner, task_id, after, MANY if limit is None else limit)
-        rows = yield from whole_rows(self.sql, MAIL_RECORDS, Query(text, values))
+        rows = yield from whole_rows(self.sql, Query(text, values), {"payload": 3})
         return [AsideRow(as_delivery(task_id, row[:-1]), row[-1] or "") for row in rows]
 
     def _mail(self, text: str, *values: Any) -> Verb[list[Delivery]]:
-        rows = yield from whole_rows(self.sql, MAIL_RECORDS, Query(text, values))
+        rows = yield from whole_rows(self.sql, Query(text, values), {"payload": 3})
         return [as_delivery(values[3], row) for row in rows]
 
     @read
     def journal(self, owner: Owner, seq: int) -> Verb[list[JournalRow]]:
         """Return the journal of a delivery's turn in order."""
         text = f"""
-            SELECT journal.key, journal.state, journal.payload FROM journal
+            SELECT journal.key, journal.state, journal.payload, messages.task, journal.texts
+            FROM journal
             JOIN messages ON messages.seq = journal.message
             JOIN tasks ON tasks.key = messages.task
             WHERE {OWNED} AND journal.message = $4 ORDER BY journal.id"""
-        task = f"""(
-            SELECT messages.task FROM messages JOIN tasks ON tasks.key = messages.task
-            WHERE {OWNED} AND messages.seq = $4)"""
-        query = Query(text, (*owner, seq))
-        rows = yield from whole_rows(self.sql, JOURNAL_RECORDS, query, task)
+        rows = yield from whole_rows(self.sql, Query(text, (*owner, seq)), {"payload": 2})
         return [JournalRow(*row) for row in rows]
 
     @read
@@ -274,8 +268,11 @@ class TaskVerbs(Verbs):
     @read
     def response(self, owner: Owner, task_id: str) -> Verb[str | None]:
         """Return the final message of a task's last finished run as JSON, or None."""
-        text = f"SELECT {self.sql.response} FROM task_responses WHERE task = {THE_TASK}"
-        rows = yield from whole_rows(self.sql, ONE_RECORD, Query(text, (*owner, task_id)))
+        text = (
+            f"SELECT {self.sql.response}, task, texts FROM task_responses WHERE task = {THE_TASK}"
+        )
+        query = Query(text, (*owner, task_id))
+        rows = yield from whole_rows(self.sql, query, {"response": 0})
         return str(rows[0][0]) if rows else None
 
 

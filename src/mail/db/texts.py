@@ -1,37 +1,55 @@
-"""Large texts are stored once per task; the records of a commit refer to them.
+"""A long text stands once per task, in ``task_texts``; records have its hash in its place.
 
-The body of a message appears in its delivery, its event, two histories and the answer: as it is,
-escaped for XML, or as JSON within JSON. `Parcel` finds these copies in the texts of a commit and
-puts ``@text{mode:hash}`` in their places; ``hash`` names a row of ``task_texts``, ``mode`` how the
-text was written there. What looks like that in a record is written with the mark ``@text{=}``;
-texts are stored as they are. A record that was changed in this way begins with a space, which JSON
-allows, so small records cost the look at their length, and old ones stay as they are.
+The body of a message appears in its delivery, its event, the histories of its readers and the
+answer. `Lifter` takes it out of each of these records: the record keeps the text's hash, and the
+column ``texts`` of the row tells where, for example ``{"event_data":[[57,"j"]]}``: how many
+characters of the column stand before the hash, and how the text is written there. `whole_rows` puts
+the texts back, so what is read is exactly what was committed. Most rows have no long text, and NULL
+in ``texts``.
 """
 
+import hashlib
 import json
-import re
-import time
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
+from xml.sax.saxutils import unescape
 
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from mail.core.pieces import PIECE, sliced
 from mail.core.render import xml_text
 from mail.db.driver import Dialect, Query, Verb
 
-_QUICK: Final = 64 * 1024
-"""Characters of a commit that are packed in about a millisecond."""
+LARGE: Final = 4096
+"""Characters of a column whose long texts are lifted."""
+SHORTEST: Final = 2048
+"""Characters of a text that is worth a row of its own."""
+HASH_LENGTH: Final = 32
 
-MARK: Final = "@text{"
-LITERAL: Final = "@text{=}"
-PLACE: Final = re.compile(r"@text\{(?:=|([pxja]):([0-9a-f]{32}))\}")
+_PLAIN: Final = frozenset({"answer", "description"})
+"""Columns that are text; all others are JSON."""
+_MAIL: Final = "\n<incoming_message>\n"
+_OPEN, _CLOSE = "<body>", "</body>"
+_ENTITY: Final = len("&amp;")
+_HEAD: Final = 64
+_MOST_BESIDE: Final = 1 / 8
+"""How much of a string may be other than long texts within it, if these are kept in its place."""
 
 
-def _plain(text: str) -> str:
-    return text
+def _in_xml(text: str) -> str:
+    return "".join(map(xml_text, sliced(text)))  # in between, other threads go on
+
+
+def _out_of_xml(text: str) -> str:
+    parts, start = [], 0
+    while start < len(text):
+        end = start + PIECE
+        split = text.rfind("&", end - _ENTITY, end)  # an entity that may go on behind the end
+        end = split if split > start else end
+        parts.append(unescape(text[start:end], {"&#13;": "\r"}))
+        start = end
+    return "".join(parts)
 
 
 def _in_json(text: str) -> str:
@@ -39,41 +57,25 @@ def _in_json(text: str) -> str:
 
 
 def _in_ascii_json(text: str) -> str:
-    return _in_json(text) if is_plain(text) else json.dumps(text)[1:-1]
+    return json.dumps(text)[1:-1]
 
 
-def is_plain(text: str) -> bool:
-    """Tell whether JSON writes a text in one way: in ASCII, without the one sign that differs."""
-    return text.isascii() and "\x7f" not in text
-
-
-_MODES: Final[Mapping[str, Callable[[str], str]]] = MappingProxyType(
-    {"p": _plain, "x": xml_text, "j": _in_json, "a": _in_ascii_json}
+_WAYS: Final[Mapping[str, Callable[[str], str]]] = MappingProxyType(
+    {"x": _in_xml, "j": _in_json, "a": _in_ascii_json}
 )
 
 
-def written(text: str, mode: str, *, raw: bool, pause: float = 0.0) -> str:
-    """Return a text as it is written in a mode, in plain text or within JSON.
+def written(text: str, ways: str) -> str:
+    """Return a text as it is written in a record.
 
-    That is done in slices, with a pause of so many seconds between those of a long text.
+    Args:
+        text: The text.
+        ways: A letter for each step: ``x`` escapes it for XML, ``j`` for JSON, ``a`` for JSON that
+            is ASCII.
     """
-    write = _MODES[mode]
-    if len(text) <= PIECE:
-        return write(text) if raw else _in_json(write(text))
-    parts = []
-    for part in sliced(text):
-        parts.append(write(part) if raw else _in_json(write(part)))
-        if pause and len(text) > _QUICK:
-            time.sleep(pause)
-    return "".join(parts)
-
-
-def is_marked(text: str) -> bool:
-    """Tell whether a text has one of our marks; fast, because few texts have even its first sign.
-
-    It may be a large one, and there are many such looks.
-    """
-    return MARK[0] in text and MARK in text
+    for way in ways:
+        text = _WAYS[way](text)
+    return text
 
 
 def text_size(text: str) -> int:
@@ -81,80 +83,167 @@ def text_size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-class Records(NamedTuple):
-    """Which columns of a query hold records, by their places.
+class _Part(NamedTuple):
+    """A text within a string: where it stands, as what, the text, and how it is written there."""
 
-    Attributes:
-        json: Records in JSON; those that were changed begin with a space.
-        raw: Plain text, which was changed where the first of ``json`` was.
+    at: int
+    form: str
+    text: str
+    ways: str
+
+
+class Lifter:
+    """Takes the long texts out of the records of one commit; ``texts`` has them by their hashes."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+        self._hashes: dict[str, str] = {}
+        self._forms: dict[tuple[str, str], str] = {}
+
+    def row(self, **columns: str | None) -> tuple[Any, ...]:
+        """Return the columns without their long texts, and the row's ``texts``."""
+        for text in columns.values():
+            if text is not None and len(text) > LARGE:
+                return self._lifted(columns)
+        return *columns.values(), None
+
+    def _lifted(self, columns: Mapping[str, str | None]) -> tuple[Any, ...]:
+        kept: list[str | None] = []
+        places: dict[str, list[tuple[int, str]]] = {}
+        for name, record in columns.items():
+            if record is None or len(record) <= LARGE:
+                kept.append(record)
+                continue
+            parts = self._parts(record) if name in _PLAIN else self._parts_within(record)
+            short, start = "", 0
+            for at, form, text, ways in parts:
+                short += record[start:at]
+                places.setdefault(name, []).append((len(short), ways))
+                short += self._hash(text)
+                start = at + len(form)
+            kept.append(short + record[start:])
+        return *kept, to_json(places).decode() if places else None
+
+    def _parts(self, string: str) -> list[_Part]:
+        """Return the long texts of which a string is made: those within it, or itself."""
+        found = self._parts_within(string)
+        beside = len(string) - sum(len(part.form) for part in found)
+        return found if beside <= _MOST_BESIDE * len(string) else [_Part(0, string, string, "")]
+
+    def _parts_within(self, string: str) -> list[_Part]:
+        """Return the long texts within JSON or incoming mail, in order."""
+        found: list[_Part] = []
+        start = 0
+        inner, ways = _strings_within(string)
+        for part in [part for each in inner for part in self._parts(each)]:
+            for way in ways:
+                form = self._form(part.form, way)
+                at = _find(string, form, start)
+                if at >= 0:
+                    found.append(_Part(at, form, part.text, part.ways + way))
+                    start = at + len(form)
+                    break
+        return found
+
+    def _form(self, text: str, way: str) -> str:
+        form = self._forms.get((text, way))
+        if form is None:
+            form = self._forms[text, way] = _WAYS[way](text)
+        return form
+
+    def _hash(self, text: str) -> str:
+        found = self._hashes.get(text)
+        if found is None:
+            utf8 = text.encode("utf-8", "surrogatepass")  # the database will refuse it
+            found = hashlib.sha256(utf8).hexdigest()[:HASH_LENGTH]
+            self._hashes[text] = found
+            self.texts[found] = text
+        return found
+
+
+def _find(string: str, form: str, start: int) -> int:
+    at = string.find(form[:_HEAD], start)  # to look for a long text takes far longer
+    return at if at < 0 or string.startswith(form, at) else string.find(form, at)
+
+
+def _strings_within(string: str) -> tuple[Iterable[str], str]:
+    """Return the long strings in JSON, or the body of incoming mail, and how they may be written.
+
+    The JSON may have other words around it.
     """
-
-    json: tuple[int, ...]
-    raw: tuple[int, ...] = ()
-
-    def hashes(self, rows: Iterable[Any]) -> list[str]:
-        """Return which texts the rows refer to."""
-        found: set[str] = set()
-        for row in rows:
-            for column in self._changed(row):
-                found.update(place[2] for place in PLACE.finditer(row[column]) if place[2])
-        return list(found)
-
-    def whole(self, rows: Iterable[Any], texts: Mapping[str, str]) -> list[Any]:
-        """Return the rows with the texts, by hash, put back.
-
-        None of them when a text is missing: the task was deleted during the read.
-        """
-        restored = []
-        for row in rows:
-            columns = list(row)
-            try:
-                for column in self._changed(row):
-                    raw = column in self.raw
-                    columns[column] = _whole(row[column], texts, raw=raw)
-            except KeyError:
-                return []
-            restored.append(columns)
-        return restored
-
-    def _changed(self, row: Any) -> list[int]:
-        changed = [column for column in self.json if (row[column] or "")[:1] == " "]
-        if changed and changed[0] == self.json[0]:
-            changed += [column for column in self.raw if row[column] is not None]
-        return changed
+    if string.startswith(_MAIL):
+        body = string[string.find(_OPEN) + len(_OPEN) : string.rfind(_CLOSE)]
+        return ([_out_of_xml(body)] if len(body) > SHORTEST else []), "x"
+    starts = [at for at in (string.find("{"), string.find("[")) if at >= 0]
+    end = max(string.rfind("}"), string.rfind("]")) + 1
+    try:
+        value = from_json(string[min(starts, default=end) : end])
+    except ValueError:
+        return (), ""
+    return _long_strings(value), "ja"
 
 
-_THE_TASK: Final = """(
-    SELECT key FROM tasks
-    WHERE swarm_name = $1 AND caller_role = $2 AND caller_id = $3 AND task_id = $4)"""
+def _long_strings(value: Any) -> Iterator[str]:
+    left = [value]
+    while left:
+        item = left.pop()
+        if isinstance(item, str):
+            if len(item) > SHORTEST:
+                yield item
+        elif isinstance(item, dict):
+            left.extend(reversed(item.values()))
+        elif isinstance(item, list):
+            left.extend(reversed(item))
 
 
-def whole_rows(
-    sql: Dialect, records: Records, query: Query, task: str = _THE_TASK
-) -> Verb[list[Any]]:
-    """Return the rows of a query with their large texts, which are kept apart.
+def whole_rows(sql: Dialect, query: Query, columns: Mapping[str, int]) -> Verb[list[Any]]:
+    """Return the rows of a query with their long texts put back, without its last two columns.
+
+    There are no rows of a task that lacks a text: it was deleted during the read.
 
     Args:
         sql: The database's dialect.
-        records: Which columns of the rows are records.
-        query: Its first four parameters name the task.
-        task: The key of the task, if these are not its owner and its id.
+        query: Its last two columns are the key of the row's task and the row's ``texts``.
+        columns: The places of the columns that may have long texts, by their names in ``texts``.
     """
     rows = yield query
-    hashes = records.hashes(rows)
-    if not hashes:
-        return records.whole(rows, {})
-    text = f"SELECT hash, text FROM task_texts WHERE task = {task} AND hash {sql.among('$5')}"
-    found = yield Query(text, (*query.values[:4], sql.list(hashes)))
-    return records.whole(rows, dict(map(tuple, found)))
+    changed = [row for row in rows if row[-1] is not None]
+    if not changed:
+        return [row[:-2] for row in rows]
+    hashes = {found for row in changed for found in _hashes(row, columns)}
+    text = f"""
+        SELECT hash, text FROM task_texts
+        WHERE task {sql.among("$1", "bigint")} AND hash {sql.among("$2")}"""
+    tasks = {row[-2] for row in changed}
+    found = yield Query(text, (sql.list([*tasks]), sql.list([*hashes])))
+    texts = dict(map(tuple, found))
+    lost = {row[-2] for row in changed if not texts.keys() >= {*_hashes(row, columns)}}
+    return [_whole(row, columns, texts) for row in rows if row[-2] not in lost]
 
 
-def _whole(record: str, texts: Mapping[str, str], *, raw: bool) -> str:
-    text = record if raw else record[1:]
-    return PLACE.sub(partial(_put_back, texts, raw), text) if is_marked(text) else text
+def _hashes(row: Any, columns: Mapping[str, int]) -> Iterator[str]:
+    for column, places in _places(row, columns):
+        for at, _ in places:
+            yield row[column][at : at + HASH_LENGTH]
 
 
-def _put_back(texts: Mapping[str, str], raw: bool, found: re.Match[str]) -> str:
-    if found[1] is None:
-        return MARK
-    return written(texts[found[2]], found[1], raw=raw)
+def _places(row: Any, columns: Mapping[str, int]) -> Iterable[tuple[int, list[tuple[int, str]]]]:
+    places = {} if row[-1] is None else from_json(row[-1])
+    return [
+        (columns[name], found)
+        for name, found in places.items()
+        if name in columns and row[columns[name]] is not None  # as of a result that is not listed
+    ]
+
+
+def _whole(row: Any, columns: Mapping[str, int], texts: Mapping[str, str]) -> list[Any]:
+    restored = list(row[:-2])
+    for column, places in _places(row, columns):
+        record, start = row[column], 0
+        parts: list[str] = []
+        for at, ways in places:
+            end = at + HASH_LENGTH
+            parts += (record[start:at], written(texts[record[at:end]], ways))
+            start = end
+        restored[column] = "".join((*parts, record[start:]))
+    return restored

@@ -201,7 +201,7 @@ class TestTasks:
     ) -> None:
         body = "a text that the store keeps apart " * 400
         mail = tuple(rows.mail(payload=f'{{"body":"{body}{n}"}}') for n in range(4))
-        seqs = (await store.post(rows.post(deliveries=mail, texts=(body,)))).seqs
+        seqs = (await store.post(rows.post(deliveries=mail))).seqs
         for seq in seqs[:3]:
             await store.commit_turn(rows.turn(seq, dead=f"reason {seq}"))
         aside = await store.mail_aside(rows.alice, "t1")

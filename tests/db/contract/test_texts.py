@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from pydantic_core import to_json
 
-from mail.core.render import xml_text
+from mail.core.addresses import create_agent_address, create_user_address
+from mail.core.render import render_mail
 from mail.core.tasks import TaskState
-from mail.db import packing
+from mail.db import commit
 from mail.db.calls import CallRow
 from mail.db.post import Post
 from mail.db.records import HistoryRow, JournalRow
@@ -45,11 +46,17 @@ def arguments(text: str, *, ascii_only: bool) -> str:
     return json.dumps({"target": "user", "message": text}, ensure_ascii=ascii_only)
 
 
+def incoming(text: str) -> dict[str, str]:
+    """Return a message as a history has it."""
+    sender, to = create_user_address("alice"), create_agent_address("supervisor")
+    return render_mail("2026-01-01T10:00:00+00:00", sender, [to], "s", text)
+
+
 def history(text: str, *, ascii_only: bool = False) -> str:
     call = {"id": "c1", "function": {"arguments": arguments(text, ascii_only=ascii_only)}}
     return to_json(
         [
-            {"role": "user", "content": f"<body>{xml_text(text)}</body>"},
+            incoming(text),
             {"role": "assistant", "tool_calls": [call]},
             {"role": "tool", "content": f"SUCCESS:\n{text}"},
         ]
@@ -62,7 +69,6 @@ def a_turn(rows: Rows, seq: int, text: str) -> Any:
     return rows.turn(
         seq,
         task=rows.task(state=TaskState.COMPLETED),
-        texts=(text,),
         response=answer,
         snapshot=True,
         deliveries=(rows.mail(payload=answer),),
@@ -150,39 +156,43 @@ async def test_equal_texts_of_two_callers_are_apart(store: Store, rows: Rows) ->
     assert await store.response(rows.bob, "t1") == wire(PROSE)
 
 
-async def test_a_reference_that_somebody_writes_is_a_text_like_others(
+async def test_a_hash_that_somebody_writes_is_a_text_like_others(
     durable: Store, database: Database, rows: Rows
 ) -> None:
     await rows.begin(durable, "t1", owner=rows.bob, response=wire("secret " * 1000))
-    ((found, _),) = database.query("SELECT hash, text FROM task_texts")
-    guessed = f" @text{{p:{found}}}"
-    await rows.begin(durable, owner=rows.alice, response=wire(guessed))
-    assert await durable.response(rows.alice, "t1") == wire(guessed)
-    long = guessed + "x" * 9000
-    await rows.begin(durable, owner=rows.alice, response=wire(long))
-    assert await durable.response(rows.alice, "t1") == wire(long)
+    ((found,),) = database.query("SELECT hash FROM task_texts")
+    for guessed in (found, f"{found} " + "x" * 9000, f" @text{{p:{found}}}"):
+        await rows.begin(durable, owner=rows.alice, response=wire(guessed))
+        assert await durable.response(rows.alice, "t1") == wire(guessed)
 
 
 LONG = "z" * 5000
-BESIDE = {
-    "its end": (("=}" + LONG,), "@text{" + LONG),
-    "its begin": ((LONG + "@tex",), LONG + "@text{user}"),
-    "one that XML makes": ((LONG + "@te\x00xt{",), LONG + "@text{"),
-    "another's end": ((LONG, "}" + "y" * 5000), LONG + "y" * 5000),
+ODD = {
+    "a space first": " " + wire(LONG),
+    "spaces between": json.dumps({"a": [LONG, {"b": LONG}]}, indent=1),
+    "keys": json.dumps({LONG: f'"{LONG}', "a": LONG}),
+    "a key twice": f'{{"a": "{LONG}", "a": "{LONG}"}}',
+    "needless escapes": f'["{LONG}", "\\u0061\\/{LONG}", "{LONG}"]',
+    "an end that begins": json.dumps(["y" * 3000 + "z" * 100, "y" * 3000, "z" * 3000]),
+    "numbers": f'[1.0, 1e400, 12345678901234567890123, NaN, -0, "{LONG}"]',
+    "an odd pair": f'["\\ud83d\\ude00", "{LONG}"]',
+    "half a pair": f'["\\ud83d", "{LONG}"]',
+    "no JSON": f'["{LONG}"',
+    "a text": json.dumps(LONG),
+    "deep": "[" * 400 + f'"{LONG}"' + "]" * 400,
+    "mail in mail": to_json(incoming(incoming(LONG)["content"])).decode(),
+    "odd mail": to_json(f"\n<incoming_message>\n<body>{LONG}&quot;\r</body>").decode(),
+    "no mail": to_json(f"\n<incoming_message>\n</body>{LONG}<body>").decode(),
 }
 
 
-@pytest.mark.parametrize("name", BESIDE)
-async def test_a_text_never_takes_a_part_of_a_reference_with_it(
-    store: Store, rows: Rows, name: str
-) -> None:
-    texts, body = BESIDE[name]
-    seq = await rows.begin(store)
-    event = rows.event(extra=wire(body), description=body)
-    await store.commit_turn(rows.turn(seq, texts=texts, response=wire(body), events=(event,)))
-    assert await store.response(rows.alice, "t1") == wire(body)
-    (*_, found) = await store.events(rows.alice, "t1")
-    assert (found.description, found.extra) == (body, json.loads(wire(body)))
+@pytest.mark.parametrize("name", ODD)
+async def test_whatever_record_comes_back_as_it_was(store: Store, rows: Rows, name: str) -> None:
+    history = (HistoryRow("supervisor", ODD[name]),)
+    await store.post(rows.post(deliveries=(rows.mail(payload=ODD[name]),), histories=history))
+    (found,) = await store.waiting_mail(rows.alice, "t1")
+    assert found.payload == ODD[name]
+    assert await store.history(rows.alice, "t1", "supervisor") == [ODD[name]]
 
 
 LISTS = {
@@ -192,41 +202,55 @@ LISTS = {
 
 
 @pytest.mark.parametrize("name", LISTS)
-async def test_a_body_that_is_json_is_one_text(
+async def test_a_body_that_is_json_is_kept_once(
     durable: Store, database: Database, rows: Rows, name: str
 ) -> None:
     body = LISTS[name]
-    event = rows.event(extra=f'{{"full_message":{wire(body)}}}', description=f"said: {body}")
+    event = rows.event(extra=f'{{"full_message":{wire(body)}}}', description=body)
     mail = rows.mail(payload=wire(body))
     receipt = await durable.post(rows.post(new=True, deliveries=(mail,), events=(event,)))
-    assert database.query("SELECT text FROM task_texts") == [(body,)]
-    assert len(body) < receipt.bytes < len(body) + 2000
+    ((kept,),) = database.query("SELECT sum(length(text)) FROM task_texts")
+    assert 0.9 * len(body) < kept <= len(body)
+    assert len(body) < receipt.bytes < 1.1 * len(body)
     (found,) = await durable.waiting_mail(rows.alice, "t1")
     assert found.payload == wire(body)
 
 
-async def test_a_commit_of_many_texts_keeps_few_of_them_apart(
+async def test_a_commit_has_as_many_texts_as_it_likes(
     durable: Store, database: Database, rows: Rows
 ) -> None:
     many = [f"{number}" * 1200 for number in range(100, 200)]
     record = json.dumps({"items": many})
-    await rows.begin(durable, response=record)
-    ((count,),) = database.query("SELECT count(*) FROM task_texts")
-    assert count == 32
+    for extra in ({}, {"response": record}):
+        event = rows.event(extra=record)
+        await durable.post(rows.post(events=(event,), **extra))
+        ((count,),) = database.query("SELECT count(*) FROM task_texts")
+        assert count == 100
     assert await durable.response(rows.alice, "t1") == record
+
+
+RECORDS = {
+    "messages": "payload",
+    "task_events": "event_data",
+    "history_entries": "entries",
+    "task_responses": "response",
+    "agent_histories": "history",
+    "calls": "call",
+}
 
 
 async def test_other_commits_go_on_while_a_large_one_is_made_ready(
     durable: Store, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, goes_on, packed = threading.Event(), threading.Event(), packing._packed
+    begun, goes_on, lifted = threading.Event(), threading.Event(), commit.Records
 
-    def slowly(post: Post) -> Any:
-        begun.set()
-        assert goes_on.wait(20)
-        return packed(post)
+    def slowly(post: Post) -> commit.Records:
+        if post.task.task_id == "large":
+            begun.set()
+            assert goes_on.wait(20)
+        return lifted(post)
 
-    monkeypatch.setattr(packing, "_packed", slowly)
+    monkeypatch.setattr(commit, "Records", slowly)
     mail = rows.mail(payload=wire("a" * 200_000))
     large = asyncio.create_task(durable.post(rows.post("large", new=True, deliveries=(mail,))))
     try:
@@ -248,25 +272,67 @@ async def test_a_text_is_written_once(
     post = rows.post(new=True, deliveries=(rows.mail(payload=wire(text)),))
     (seq,) = (await durable.post(post)).seqs
     receipt = await durable.commit_turn(a_turn(rows, seq, text))
-    ((count,),) = database.query("SELECT count(*) FROM task_texts")
-    assert count == 1
-    records = {
-        "messages": "payload",
-        "task_events": "event_data",
-        "history_entries": "entries",
-        "task_responses": "response",
-        "agent_histories": "history",
-        "calls": "call",
-    }
-    for table, column in records.items():
+    stored = {found for (found,) in database.query("SELECT text FROM task_texts")}
+    made = {text, f"said: {text}", f"SUCCESS:\n{text}"}
+    assert stored == made
+    for table, column in RECORDS.items():
         kind = "::text" if isinstance(database, PostgresDatabase) else ""
         longest = max(
             len(text)
             for (text,) in database.query(f"SELECT {column}{kind} FROM {table}")  # noqa: S608 - constants
         )
         assert longest < 1500, table
-    size = len(text.encode())
+    size = sum(len(found.encode()) for found in made)
     assert size < receipt.bytes < size + 12_000
+
+
+WRITTEN = (
+    ("messages", "payload"),
+    ("task_events", "event_data"),
+    ("task_events", "description"),
+    ("history_entries", "entries"),
+    ("agent_histories", "history"),
+    ("task_responses", "response"),
+    ("task_texts", "text"),
+)
+SENT = {
+    "prose": PROSE * 20,
+    "what XML escapes": "<&>" * 50_000,
+    "what JSON escapes": '"\n\\' * 50_000,
+    "controls": "\x01" * 50_000,
+    "umlauts": "äöü" * 50_000,
+}
+
+
+@pytest.mark.parametrize("name", SENT)
+async def test_it_takes_at_most_three_times_what_was_sent(
+    durable: Store, database: Database, rows: Rows, name: str
+) -> None:
+    """A user asks three agents, one of which answers with the question."""
+    body = SENT[name]
+    message, asked = wire(body), to_json({"finish_message": body}).decode()
+    event = rows.event(extra=f'{{"full_message":{message}}}')
+    agents = ("supervisor", "weather", "news")
+    mail = tuple(rows.mail(recipient=agent, payload=message) for agent in agents)
+    seqs = (await durable.post(rows.post(new=True, deliveries=mail, events=(event,)))).seqs
+    call = {"role": "assistant", "tool_calls": [{"id": "c1", "function": {"arguments": asked}}]}
+    for seq, agent in zip(seqs, agents, strict=True):
+        entries = [incoming(body), *([call] if agent == "news" else [])]
+        history = HistoryRow(agent, to_json(entries).decode())
+        turn = rows.turn(seq, histories=(history,), snapshot=True)
+        if agent == "news":
+            turn.response = message
+            turn.events = (rows.event("tool_call", extra=f'{{"tool_args":{asked}}}'), event)
+        receipt = await durable.commit_turn(turn)
+    assert receipt.bytes <= 3 * len(message.encode())
+    taken = 0
+    for table, column in WRITTEN:
+        texts = database.query(f"SELECT CAST({column} AS TEXT) FROM {table}")  # noqa: S608 - constants
+        taken += sum(len(text.encode()) for (text,) in texts)
+    assert taken <= 3 * len(message.encode())
+    for agent in agents:
+        (found,) = await durable.history(rows.alice, "t1", agent)
+        assert json.loads(found)[0] == incoming(body)
 
 
 async def test_an_event_knows_its_size(durable: Store, database: Database, rows: Rows) -> None:

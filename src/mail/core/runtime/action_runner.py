@@ -150,7 +150,6 @@ class ActionRunner:
             done=False,
             events=events,
             journal=journal,
-            texts=turn.texts,
         )
         receipt = await self.context.commit(turn.task, commit)
         self.context.events.publish(turn.task.task_id, receipt.first_event, events)

@@ -105,14 +105,6 @@ class Turn:
             return self.control.origin if self.control else None
         return Origin(sender["address_type"], sender["address"], self.envelope.ref)
 
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """What the turn has read, which its records repeat; see `mail.db.post.Post`."""
-        own = (self.envelope.body,)
-        if not self.buffered:
-            return own
-        return own + tuple(queued.envelope.body for queued in self.buffered)
-
     def take_reports(self) -> tuple[EventRow, ...]:
         """Return the events of its model calls for a commit of its own, once."""
         rows = tuple(self.reports)

@@ -154,7 +154,6 @@ class LetterDoor:
             new=not task.stored,
             deliveries=packed.deliveries,
             events=tuple(packed.events),
-            texts=(letter.body,),
             desk=replace(mail.post, asks=tuple(asks), settled=settled),
         )
         post.calls, post.histories = end_of_waits(packed.answers)

@@ -545,7 +545,6 @@ class PeerDoor:
             task=task.row,
             new=not task.stored,
             inbox=self._inbox(mail),
-            texts=(mail.envelope.body,),
         )
 
     def _contribute(self, task: ActiveTask, peer: str, names: Sequence[str]) -> None:

@@ -82,7 +82,6 @@ class CommitPlan:
         commit.calls = self.calls
         commit.memories = turn_result.memories
         commit.settled = self.shown
-        commit.texts = turn.texts
         commit.outbox = mail.outbox
         commit.shown = self.letters
         if self.waits or mail.answers:

@@ -39,11 +39,11 @@ RETURNING key, next_event, bytes
 
 _PUT_RESPONSE: Final = """
 INSERT INTO task_responses
-    (task_id, swarm_name, caller_role, caller_id, response, response_text, task)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
+    (task_id, swarm_name, caller_role, caller_id, response, response_text, task, texts)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 ON CONFLICT (task_id, swarm_name, caller_role, caller_id)
 DO UPDATE SET response = excluded.response, response_text = excluded.response_text,
-    created_at = excluded.created_at, task = excluded.task
+    created_at = excluded.created_at, task = excluded.task, texts = excluded.texts
 """
 
 _CONSUME: Final = """
@@ -79,8 +79,8 @@ class PostgresDialect(Dialect):
     add_event = """
         INSERT INTO task_events (
             task_id, swarm_name, caller_role, caller_id, event_type, event_data, event_id,
-            created_at, time_text, task, seq, description, size
-        ) VALUES ($1, $2, $3, $4, $5, $6, $7, coalesce($8, now()), $9, $10, $11, $12, $13)"""
+            created_at, time_text, task, seq, description, size, texts
+        ) VALUES ($1, $2, $3, $4, $5, $6, $7, coalesce($8, now()), $9, $10, $11, $12, $13, $14)"""
     add_late_event = """
         INSERT INTO task_events (
             task_id, swarm_name, caller_role, caller_id, event_type, event_data, event_id,
@@ -119,10 +119,17 @@ class PostgresDialect(Dialect):
         return event_of(task_id, row)
 
     def event_values(
-        self, key: Sequence[object], seq: int, event: EventRow, task: int, size: int
+        self,
+        key: Sequence[object],
+        seq: int,
+        event: EventRow,
+        task: int,
+        size: int,
+        texts: str | None,
     ) -> tuple[object, ...]:
         kind, timestamp, description, extra = event
-        return *key, kind, extra, str(seq), *moment(timestamp), task, seq, description, size
+        times = moment(timestamp)
+        return *key, kind, extra, str(seq), *times, task, seq, description, size, texts
 
     def json(self, text: str) -> str:
         return jsonb_text(text)
@@ -165,8 +172,10 @@ class PostgresDialect(Dialect):
     ) -> Verb[TaskPlace | None]:
         return (yield from _put_task(_CHANGE_TASK, owner, task, events, size))
 
-    def put_response(self, owner: Owner, task_id: str, task: int, response: str) -> Verb[None]:
-        yield Change(_PUT_RESPONSE, (task_id, *owner, jsonb_text(response), response, task))
+    def put_response(
+        self, owner: Owner, task_id: str, task: int, response: str, texts: str | None
+    ) -> Verb[None]:
+        yield Change(_PUT_RESPONSE, (task_id, *owner, jsonb_text(response), response, task, texts))
 
     def consume(self, task: int, seqs: Sequence[int], state: str, reason: str | None) -> Verb[int]:
         ((count,),) = yield Query(_CONSUME, (state, reason, seqs, task))

@@ -50,9 +50,10 @@ INSERT INTO tasks (
 
 _PUT_RESPONSE: Final = f"""
 INSERT INTO task_responses
-    (task_id, swarm_name, caller_role, caller_id, task, response, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, {_NOW})
-ON CONFLICT (task) DO UPDATE SET response = excluded.response, created_at = excluded.created_at
+    (task_id, swarm_name, caller_role, caller_id, task, response, texts, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, {_NOW})
+ON CONFLICT (task) DO UPDATE SET response = excluded.response, texts = excluded.texts,
+    created_at = excluded.created_at
 """
 
 _CONSUME: Final = """
@@ -78,8 +79,8 @@ class SQLiteDialect(Dialect):
     add_event = """
         INSERT INTO task_events (
             task_id, swarm_name, caller_role, caller_id, event_type, event_data, event_id,
-            created_at, task, seq, description, size
-        ) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"""
+            created_at, task, seq, description, size, texts
+        ) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"""
     add_late_event = f"""
         INSERT INTO task_events (
             task_id, swarm_name, caller_role, caller_id, event_type, event_data, event_id,
@@ -115,10 +116,16 @@ class SQLiteDialect(Dialect):
         return as_event(task_id, row)
 
     def event_values(
-        self, key: Sequence[object], seq: int, event: EventRow, task: int, size: int
+        self,
+        key: Sequence[object],
+        seq: int,
+        event: EventRow,
+        task: int,
+        size: int,
+        texts: str | None,
     ) -> tuple[object, ...]:
         kind, timestamp, description, extra = event
-        return *key, kind, extra, str(seq), timestamp, task, seq, description, size
+        return *key, kind, extra, str(seq), timestamp, task, seq, description, size, texts
 
     def json(self, text: str) -> str:
         return text
@@ -173,8 +180,10 @@ class SQLiteDialect(Dialect):
             yield Change(_CHANGE_STATE, (*values, *_state_values(task), key))
         return TaskPlace(key, first_event, taken + size)
 
-    def put_response(self, owner: Owner, task_id: str, task: int, response: str) -> Verb[None]:
-        yield Change(_PUT_RESPONSE, (task_id, *owner, task, response))
+    def put_response(
+        self, owner: Owner, task_id: str, task: int, response: str, texts: str | None
+    ) -> Verb[None]:
+        yield Change(_PUT_RESPONSE, (task_id, *owner, task, response, texts))
 
     def consume(self, task: int, seqs: Sequence[int], state: str, reason: str | None) -> Verb[int]:
         consumed = 0
