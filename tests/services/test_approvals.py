@@ -183,7 +183,7 @@ async def test_a_call_with_a_wide_character_counts_as_what_it_takes_in_memory(re
     await first.aclose()
     shown = {"name": "\N{OPEN BOOK}", "arguments": json.dumps("x" * 100_000)}
     text = json.dumps(shown, ensure_ascii=False)
-    await change(store, "UPDATE calls SET shown = $1", text)
+    await change(store, "UPDATE calls SET shown = $1, texts = NULL", text)
     second = reading(desk, reads, room)
     await anext(second)
     assert room.taken > 400_000
