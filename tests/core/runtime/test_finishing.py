@@ -6,6 +6,7 @@ from typing import Any
 
 from mail.core.actions import ActionCore
 from mail.core.runtime import MAILRuntime, RunRequest, RuntimeSettings
+from mail.core.runtime.turn import Phase
 from mail.core.tasks import TaskState
 from mail.db.post import Post
 from mail.db.store import Store
@@ -157,18 +158,20 @@ async def test_a_request_on_its_way_ends_with_the_run(store) -> None:
     run = await pair.runtime.open_run(RunRequest(message=user_message("one")))
     await storing.wait()
     pair.go.set()
+    task = pair.runtime._context.active_tasks.get("task-1")
+    assert task is not None
+    mate = task.turns["mate"]
     async with asyncio.timeout(20):
-        while pair.runtime._context.active_tasks.get(
-            "task-1"
-        ).turns:  # the mate's turn is concluded; its commit waits its turn
+        while mate.phase is Phase.MODEL:  # then its commit waits its turn
             await asyncio.sleep(0)
     release.set()
     assert (await run.result(5)).message["message"]["body"] == "the mate's answer"
     async with asyncio.timeout(20):
         while await waiting_requests(pair.runtime):
             await asyncio.sleep(0.001)
-    await pair.runtime.submit_and_wait(user_message("two"))
-    assert "forced" not in pair.choices
+    answer = await pair.runtime.submit_and_wait(user_message("two"))
+    assert answer["message"]["body"] == "the second answer"
+    assert pair.choices.count("forced") <= 1  # a turn on it has been stopped
     await pair.runtime.shutdown(grace=0)
 
 

@@ -5,6 +5,7 @@ import asyncio
 from mail.core.actions import ActionCore
 from mail.core.runtime import RunRequest
 from mail.core.runtime.mailbox import LaneKey
+from mail.core.runtime.turn import Phase
 from mail.core.tasks import TaskState
 from mail.errors import ModelError
 from mail.testing import agent_from, tool_calls
@@ -112,7 +113,8 @@ async def test_an_interrupt_that_takes_the_last_running_turn_away_lets_the_pause
     runtime = runtime_with_review(agents, store=HookedStore(store, before=later))
     run = await runtime.open_run(RunRequest(message=user_message()))
     await go.wait()
-    while runtime.get_task_by_id("task-1").status is not TaskState.PAUSED:
+    turns = runtime._context.active_tasks.get("task-1").turns
+    while turns["supervisor"].phase is Phase.MODEL:  # then its pause waits for the interrupt
         await asyncio.sleep(0.001)
     hold.set()
     result = await run.result(5)

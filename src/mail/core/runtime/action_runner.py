@@ -18,6 +18,7 @@ from mail.core.call_context import current_call, enter_call
 from mail.core.compose import Subject
 from mail.core.runtime.active_tasks import Turn
 from mail.core.runtime.context import RuntimeContext
+from mail.core.runtime.transaction import TaskChange
 from mail.core.runtime.turn_result import (
     EventDraft,
     Reprompt,
@@ -143,16 +144,10 @@ class ActionRunner:
         turn_result.events.clear()
         turn_result.journal = ()
         turn.reports.clear()
-        commit = TurnCommit(
-            owner=self.context.owner,
-            task=turn.task.row,
-            seq=turn.seq,
-            done=False,
-            events=events,
-            journal=journal,
-        )
-        receipt = await self.context.commit(turn.task, commit)
-        self.context.events.publish(turn.task.task_id, receipt.first_event, events)
+        post = TurnCommit(self.context.owner, turn.task.row, seq=turn.seq, done=False)
+        post.events, post.journal = events, journal
+        async with TaskChange(self.context, turn.task, post=post):
+            pass
 
     def _find(self, turn: Turn, call: AgentToolCall) -> ActionCore:
         name = call.tool_name

@@ -13,6 +13,7 @@ from pydantic_core import from_json, to_json
 
 from mail.clock import Clock, format_uuid
 from mail.core.envelope import Envelope
+from mail.core.runtime.change_order import ChangeOrder
 from mail.core.runtime.correspondence import Correspondence
 from mail.core.runtime.mailbox import LaneKey, QueuedMessage
 from mail.core.runtime.peering import Asks, Peering, note_ask, swarm_of
@@ -82,6 +83,11 @@ class Turn:
         self.step = f"{task.row.task_owner}/{task.task_id}/{queued.envelope.id}/{self.agent}"
 
     @property
+    def stopped(self) -> bool:
+        """Tell whether it was cancelled, and not by its agent."""
+        return self.abandoned or self.handle is None or self.handle.cancelling() > 0
+
+    @property
     def runs(self) -> str:
         """The id of the accepted call that it runs in place of calling the agent, or no text."""
         control = self.control
@@ -119,117 +125,92 @@ class Turn:
 
 
 @dataclass(slots=True, eq=False)
-class ActiveTask:
-    """A task that something is happening to.
+class TaskClock:
+    """Tells the time for the events of a task."""
 
-    ``row`` is the state that the next commit writes: it is changed before the commit is awaited,
-    and commits are made in call order, so the newest row is always the last one written.
-    ``people`` holds the ids of users' messages that no committed turn has consumed yet, ``dropped``
-    of those that an end of everybody's takes away, until it is stored.
-    ``arriving`` counts mail that is on its way into the mailbox, ``pins`` work that needs the
-    task in memory. ``loaded`` tells that the task's waiting mail is in the mailbox, ``pausing``
-    that a pause still has to be told.
-    ``out`` holds the numbers of deliveries that somebody has taken out of the mailbox and has not
-    consumed or put back yet. ``finish`` is the request to finish the run that is on its way, waits
-    or is being worked on; ``away`` names the agents whose mail was put off and comes back by itself
-    (it counts as arriving).
-    ``waits`` are the open waits for teammates by (agent, call id); each counts as arriving.
-    ``replies`` are the participants' letters, by agent, that ended waits of agents which wait on.
-    ``asks`` maps (who asked, who was asked) to the open request ids, oldest first.
-    ``exhausted`` tells why the task's budget allows no further model call; it fails for that
-    reason when the turns that still run have ended. ``steps_due`` maps the ids of manual steps to
-    where their callers wait for the agent's words. ``commits`` keeps the task's commits in order
-    when one of them has to be tried again; ``torn`` tells that one was given up as the runtime
-    stops, so that what follows from it must not be stored either. ``offer`` is what the caller of
-    the run lends its entrypoint. ``request_id`` is that of the newest request, for the log.
-    ``deleted`` tells that the store does not have the task any more; its turns commit nothing.
-    ``bytes`` is about what its records take, as the newest commit said.
-    ``host`` is the swarm whose task it is, if it is a peer's, and ``peering`` what it has to do
-    with other swarms: None as long as that is nothing. Likewise ``guest`` is the participant whose
-    task it is, and ``letters`` what it has to do with participants.
-    """
-
-    row: TaskRow
-    fresh: bool
     clock: Clock
-    stored: bool = False
-    turns: dict[str, Turn] = field(default_factory=dict)
-    people: set[str] = field(default_factory=set)
-    dropped: set[str] = field(default_factory=set)
-    out: set[int] = field(default_factory=set)
-    asks: Asks = field(default_factory=dict)
-    calls: dict[tuple[str, str], CallRow] = field(default_factory=dict)
-    waits: dict[tuple[str, str], TeamWait] = field(default_factory=dict)
-    replies: dict[str, list[str]] = field(default_factory=dict)
-    waiters: list[Waiter] = field(default_factory=list)
-    submissions: asyncio.Lock = field(default_factory=asyncio.Lock)
-    commits: asyncio.Lock = field(default_factory=asyncio.Lock)
-    arriving: int = 0
-    pins: int = 0
-    loaded: bool = True
-    torn: bool = False
-    deleted: bool = False
-    bytes: int = 0
-    pausing: bool = False
-    finish: QueuedMessage | None = None
-    away: list[str] = field(default_factory=list)
-    exhausted: str | None = None
-    offer: Offer = NO_OFFER
-    request_id: str = ""
-    host: str = ""
-    peering: Peering | None = None
-    guest: str = ""
-    letters: Correspondence | None = None
-    steps_due: dict[str, "asyncio.Future[MAILMessage]"] = field(default_factory=dict)
-    task_id: str = field(init=False)
-    _account: tuple[str, Spending] | None = None
-    _latest: str = ""
-
-    def __post_init__(self) -> None:
-        self.task_id = self.row.task_id
+    latest: str = ""
 
     def now(self) -> str:
         """Return the time for an event of the task, never earlier than the time before.
 
         So a wall clock that is set back does not make times contradict the events' numbers.
         """
-        self._latest = max(self._latest, self.clock.now())
-        return self._latest
+        self.latest = max(self.latest, self.clock.now())
+        return self.latest
 
-    def continue_from(self, latest: str) -> None:
+    def go_on_from(self, latest: str) -> None:
         """Give no times before the latest one that the task's stored events have."""
         try:
             moment = datetime.fromisoformat(latest).astimezone(UTC)
         except (ValueError, OverflowError):  # no event, or the text that a caller wrote as a time
             return
-        self._latest = max(self._latest, moment.isoformat())
+        self.latest = max(self.latest, moment.isoformat())
 
-    def drop_people(self) -> None:
-        """Answer whoever waits with an end of everybody's; ends before it must leave them out."""
-        self.dropped |= self.people
-        self.people.clear()
+
+@dataclass(slots=True, eq=False)
+class TaskMemory:
+    """What is decided about a task: as it is stored, or as a change would have it.
+
+    A change works on a copy of its own (`draft`), which becomes the task's when it is stored. What
+    both may have is not changed in place but replaced: dictionaries, rows and tuples.
+
+    ``row`` is what the store has. ``calls`` are the held calls by (agent, call id), ``waits`` the
+    open waits for teammates likewise. ``replies`` are the participants' letters, by agent, that
+    ended waits of agents which wait on. ``pausing`` tells that a pause still has to be told.
+    ``finish`` is the request to finish the run that waits or is being worked on. ``exhausted``
+    tells why the task's budget allows no further model call; it fails for that reason when the
+    turns that still run have ended.
+    ``offer`` is what the caller of the run lends its entrypoint.
+    ``host`` is the swarm whose task it is, if it is a peer's, and ``peering`` what it has to do
+    with other swarms: None as long as that is nothing. Likewise ``guest`` is the participant whose
+    task it is, and ``letters`` what it has to do with participants.
+    ``asks`` maps (who asked, who was asked) to the open request ids, oldest first; all copies have
+    the same.
+    """
+
+    row: TaskRow
+    times: TaskClock
+    host: str = ""
+    guest: str = ""
+    asks: Asks = field(default_factory=dict)
+    calls: dict[tuple[str, str], CallRow] = field(default_factory=dict)
+    waits: dict[tuple[str, str], TeamWait] = field(default_factory=dict)
+    replies: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    pausing: bool = False
+    finish: QueuedMessage | None = None
+    exhausted: str | None = None
+    offer: Offer = NO_OFFER
+    peering: Peering | None = None
+    letters: Correspondence | None = None
 
     @property
-    def steps(self) -> int:
-        """Messages processed in this run, with those that are being processed.
+    def task_id(self) -> str:
+        """The id of the task."""
+        return self.row.task_id
 
-        The row has only what is committed, so a turn that is run again after a crash is one step.
-        """
-        return self.row.steps + sum(turn.counted for turn in self.turns.values())
+    def draft(self) -> "TaskMemory":
+        """Return a copy that a change may work on."""
+        return TaskMemory(
+            self.row,
+            self.times,
+            self.host,
+            self.guest,
+            self.asks,
+            self.calls,
+            self.waits,
+            self.replies,
+            self.pausing,
+            self.finish,
+            self.exhausted,
+            self.offer,
+            self.peering and self.peering.draft(),
+            self.letters and self.letters.draft(),
+        )
 
-    @property
-    def spending(self) -> Spending:
-        """What the task's model calls have used, as the row says."""
-        if self._account is None or self._account[0] is not self.row.usage:
-            self._account = (self.row.usage, Spending.from_json(self.row.usage))
-        return self._account[1]
-
-    def spend(self, agent: str, usage: Usage) -> Usage:
-        """Add an agent's model call to the row; return what the task has used by now."""
-        spending = self.spending.plus(agent, usage)
-        self._account = (spending.to_json(), spending)
-        self.change(usage=self._account[0])
-        return spending.total
+    def now(self) -> str:
+        """Return the time for an event of the task; see `TaskClock.now`."""
+        return self.times.now()
 
     def change(self, **fields: Any) -> TaskRow:
         """Replace fields of the row and return the new row."""
@@ -252,57 +233,25 @@ class ActiveTask:
         """Return what a message into the paused task is refused with."""
         return TaskPaused(self.task_id, [call.call_id for call in self.asked_calls()])
 
+    def put(self, *rows: CallRow) -> None:
+        """Add held calls, or replace them."""
+        self.calls = self.calls | {row.key: row for row in rows}
+
     def open_waits(self, agent: str) -> list[TeamWait]:
-        """Return an agent's waits for teammates whose results are not on their way."""
-        waits = self.waits.values()
-        return [wait for wait in waits if wait.row.agent == agent and not wait.answered]
-
-    def wait_path(self, waiter: str, teammate: str) -> list[str]:
-        """Return the names on the cycle that a new wait would close; none if it closes none.
-
-        Waits that running turns are about to begin count, too: of two that would wait for each
-        other, the second is told.
-        """
-        edges: dict[str, set[str]] = {}
-        for wait in self.waits.values():
-            edges.setdefault(wait.row.agent, set()).add(wait.teammate)
-        for turn in self.turns.values():
-            edges.setdefault(turn.agent, set()).update(turn.awaits)
-        return wait_cycle(edges, waiter, teammate)
-
-    def end_wait(self, wait: TeamWait) -> None:
-        """Forget a wait that is over."""
-        if self.waits.pop(wait.key, None) is not None:
-            wait.stop()
-            self.arriving -= 1
-
-    def take_up(self, peering: Peering) -> Peering:
-        """Note that the task has to do with other swarms."""
-        self.peering, self.asks = peering, peering.asks
-        return peering
+        """Return an agent's waits for teammates."""
+        return [wait for wait in self.waits.values() if wait.row.agent == agent]
 
     def peers(self) -> Peering:
         """Return what it has to do with other swarms, from now on if it had nothing yet."""
-        return self.peering or self.take_up(Peering(self.host, asks=self.asks))
+        if self.peering is None:
+            self.peering = Peering(self.host, asks=self.asks)
+        return self.peering
 
     def correspondence(self) -> Correspondence:
         """Return what it has to do with participants, from now on if it had nothing yet."""
         if self.letters is None:
             self.letters = Correspondence()
         return self.letters
-
-    def rest(self) -> "Resting":
-        """Return what is worth knowing when the task goes on soon."""
-        return Resting(
-            self.row, self.peers(), self.letters, self.offer, self._latest, time.monotonic()
-        )
-
-    @property
-    def is_owed(self) -> bool:
-        """Tell whether somebody waits for an answer of this run: a caller, host or guest."""
-        owed = self.peering is not None and bool(self.peering.owed)
-        owed = owed or (self.letters is not None and bool(self.letters.owed))
-        return owed or bool(self.waiters) or bool(self.people)
 
     def waits_for_peers(self) -> bool:
         """Tell whether an agent of another swarm owes an answer."""
@@ -312,20 +261,23 @@ class ActiveTask:
         """Tell whether a participant owes an answer."""
         return self.letters is not None and bool(self.letters.asked)
 
-    def report(self, node: str) -> Report:
+    @property
+    def owes_others(self) -> bool:
+        """Tell whether a peer or a participant waits for an answer of this run."""
+        owed = self.peering is not None and bool(self.peering.owed)
+        return owed or (self.letters is not None and bool(self.letters.owed))
+
+    def report(self, node: str, *, owed: bool) -> Report:
         """Return what this side of the task says to other swarms when nothing goes on here.
 
         Args:
             node: Its name, as in ``task_contributors``.
+            owed: Whether somebody waits for an answer of the run; see `ActiveTask.is_owed`.
         """
         over = self.row.state not in (TaskState.RUNNING, TaskState.PAUSED)
-        acts = self.is_owed if self.host else self.row.awaited
+        acts = owed if self.host else self.row.awaited
         peering = self.peering or Peering(asks=self.asks)
         return peering.report(node, self.now(), over=over, acts=acts)
-
-    def note_sent(self, envelope: Envelope) -> None:
-        """Keep account of open requests (MAIL-DATA-12)."""
-        note_ask(self.asks, envelope)
 
     @property
     def handled(self) -> dict[str, str] | None:
@@ -361,6 +313,116 @@ class ActiveTask:
             return envelope.sender["address_type"] == "agent"
         peer = swarm_of(envelope.sender) if self.host else ""
         return bool(peer) and (peer == self.host or envelope.kind == "request")
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class ActiveTask(TaskMemory):
+    """A task that something is happening to, and what has become of it in memory.
+
+    What it has of a `TaskMemory` is what the store has, but for ``row.usage``, which runs ahead: it
+    is changed by who holds the ``order`` alone, when a change has been stored.
+    ``people`` holds the ids of users' messages that no committed turn has consumed yet.
+    ``arriving`` counts mail that is on its way into the mailbox, ``pins`` work that needs the
+    task in memory. ``loaded`` tells that the task's waiting mail is in the mailbox.
+    ``out`` holds the numbers of deliveries that somebody has taken out of the mailbox and has not
+    consumed or put back yet; ``away`` names the agents whose mail was put off and comes back by
+    itself (it counts as arriving).
+    ``steps_due`` maps the ids of manual steps to where their callers wait for the agent's words.
+    ``request_id`` is that of the newest request, for the log.
+    ``deleted`` tells that the store does not have the task any more; its turns commit nothing.
+    ``bytes`` is about what its records take, as the newest commit said.
+    """
+
+    fresh: bool
+    stored: bool = False
+    turns: dict[str, Turn] = field(default_factory=dict)
+    people: set[str] = field(default_factory=set)
+    out: set[int] = field(default_factory=set)
+    waiters: list[Waiter] = field(default_factory=list)
+    submissions: asyncio.Lock = field(default_factory=asyncio.Lock)
+    order: ChangeOrder = field(default_factory=ChangeOrder)
+    arriving: int = 0
+    pins: int = 0
+    loaded: bool = True
+    deleted: bool = False
+    bytes: int = 0
+    away: list[str] = field(default_factory=list)
+    request_id: str = ""
+    steps_due: dict[str, "asyncio.Future[MAILMessage]"] = field(default_factory=dict)
+    _account: tuple[str, Spending] | None = None
+
+    def adopt(self, memory: TaskMemory) -> None:
+        """Take over what a change has made of the task, now that it is stored."""
+        usage = self.row.usage  # calls may have been reported meanwhile
+        self.row = memory.row if memory.row.usage is usage else memory.row.changed(usage=usage)
+        self.calls = memory.calls
+        if memory.waits is not self.waits:
+            for key in self.waits.keys() - memory.waits.keys():
+                self.waits[key].stop()
+            self.waits = memory.waits
+        self.replies, self.pausing, self.finish = memory.replies, memory.pausing, memory.finish
+        self.exhausted, self.offer = memory.exhausted, memory.offer
+        if memory.peering is not None:
+            self.peering = self.peering or memory.peering
+            self.peering.adopt(memory.peering)
+        if memory.letters is not None:
+            self.letters = self.letters or memory.letters
+            self.letters.adopt(memory.letters)
+
+    @property
+    def is_owed(self) -> bool:
+        """Tell whether somebody waits for an answer of this run: a caller, host or guest."""
+        return self.owes_others or bool(self.waiters) or bool(self.people)
+
+    @property
+    def steps(self) -> int:
+        """Messages processed in this run, with those that are being processed.
+
+        The row has only what is committed, so a turn that is run again after a crash is one step.
+        """
+        return self.row.steps + sum(turn.counted for turn in self.turns.values())
+
+    @property
+    def spending(self) -> Spending:
+        """What the task's model calls have used, as the row says."""
+        if self._account is None or self._account[0] is not self.row.usage:
+            self._account = (self.row.usage, Spending.from_json(self.row.usage))
+        return self._account[1]
+
+    def spend(self, agent: str, usage: Usage) -> Usage:
+        """Add an agent's model call to the row; return what the task has used by now."""
+        spending = self.spending.plus(agent, usage)
+        self._account = (spending.to_json(), spending)
+        self.row = self.row.changed(usage=self._account[0])
+        return spending.total
+
+    def wait_path(self, waiter: str, teammate: str) -> list[str]:
+        """Return the names on the cycle that a new wait would close; none if it closes none.
+
+        Waits that running turns are about to begin count, too: of two that would wait for each
+        other, the second is told.
+        """
+        edges: dict[str, set[str]] = {}
+        for wait in self.waits.values():
+            edges.setdefault(wait.row.agent, set()).add(wait.teammate)
+        for turn in self.turns.values():
+            edges.setdefault(turn.agent, set()).update(turn.awaits)
+        return wait_cycle(edges, waiter, teammate)
+
+    def take_up(self, peering: Peering) -> Peering:
+        """Note that the task has to do with other swarms."""
+        self.peering, self.asks = peering, peering.asks
+        return peering
+
+    def rest(self) -> "Resting":
+        """Return what is worth knowing when the task goes on soon."""
+        return Resting(
+            self.row, self.peers(), self.letters, self.offer, self.times.latest, time.monotonic()
+        )
+
+    def note_sent(self, envelope: Envelope) -> None:
+        """Keep account of open requests (MAIL-DATA-12)."""
+        note_ask(self.asks, envelope)
 
     def note_waiting(self, envelope: Envelope) -> None:
         """Keep account of mail that comes back from the store: unread users' mail, requests."""
@@ -445,7 +507,7 @@ class ActiveTasks:
         old = time.monotonic() - _REST_SECONDS
         while self._resting and next(iter(self._resting.values())).since < old:
             self._resting.popitem(last=False)
-        if task.peering is not None and not (task.calls or task.waits or task.torn):
+        if task.peering is not None and not (task.calls or task.waits):
             self._resting[task.task_id] = task.rest()
             if len(self._resting) > _MOST_RESTING:
                 self._resting.popitem(last=False)

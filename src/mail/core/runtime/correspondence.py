@@ -14,7 +14,7 @@ from pydantic_core import to_json
 
 from mail.clock import format_uuid
 from mail.core.envelope import Envelope
-from mail.core.runtime.peering import Asks
+from mail.core.runtime.peering import Asks, close_ask
 from mail.db.desk import AskRow, DeskPost, LetterKind, LetterRow, ReceiptRow
 from mail.db.records import EventRow, Owner
 from mail.db.store import Store
@@ -215,6 +215,14 @@ class Correspondence:
     owed: dict[tuple[str, str], AskRow] = field(default_factory=dict)
     met: set[tuple[str, str]] = field(default_factory=set)
 
+    def draft(self) -> "Correspondence":
+        """Return a copy of the accounts of what is not answered; whom one has met is the same."""
+        return Correspondence(dict(self.asked), dict(self.owed), self.met)
+
+    def adopt(self, draft: "Correspondence") -> None:
+        """Take the accounts of a draft over."""
+        self.asked, self.owed, self.met = draft.asked, draft.owed, draft.met
+
     def write(
         self, envelope: Envelope, names: tuple[str, ...], owner: Owner, created_at: str
     ) -> DeskParts:
@@ -265,11 +273,8 @@ class Correspondence:
     def close(self, key: tuple[str, str], asks: Asks) -> None:
         """Note that a participant's answer is not waited for any more."""
         ask = self.asked.pop(key, None)
-        refs = asks.get((ask.asker, ask.asked), []) if ask else []
-        if ask and ask.letter_id in refs:
-            refs.remove(ask.letter_id)
-            if not refs:
-                del asks[ask.asker, ask.asked]
+        if ask is not None:
+            close_ask(asks, ask.asker, ask.asked, ask.letter_id)
 
     def end(self) -> list[tuple[str, str]]:
         """Note that agents wait for no answers any more; return what they waited for."""

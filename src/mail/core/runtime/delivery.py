@@ -9,7 +9,7 @@ from mail.core.envelope import Envelope
 from mail.core.events import TaskEvent
 from mail.core.interswarm import PeerControl
 from mail.core.render import buffered_mail
-from mail.core.runtime.active_tasks import ActiveTask, Turn
+from mail.core.runtime.active_tasks import ActiveTask, TaskMemory, Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.correspondence import DeskParts, letters_in, participants_in
 from mail.core.runtime.histories import Entry
@@ -18,11 +18,9 @@ from mail.core.runtime.peering import outbox_rows
 from mail.core.runtime.policy import local_recipients
 from mail.core.runtime.team_waits import NOT_OPENED, TeamWait
 from mail.core.runtime.turn import Control, ControlKind, Phase
-from mail.core.runtime.turn_result import EventDraft, message_event
+from mail.core.runtime.turn_result import message_event
 from mail.core.tasks import TaskState
-from mail.db.post import Receipt, TurnCommit
 from mail.db.records import Delivery, EventRow, OutboxRow
-from mail.errors import StoreConflict
 
 _SENDER_TIER: Final[Mapping[str, int]] = {"system": 1, "admin": 2, "user": 2}
 _KIND_TIER: Final[Mapping[str, int]] = {
@@ -46,12 +44,13 @@ def tier_of(envelope: Envelope) -> int:
 class Mail:
     """Messages on their way into a commit: one delivery per recipient, one event per message.
 
+    ``task`` is what is known of their task, as the commit would have it.
     ``outbox`` is what of them goes to other swarms, ``desk`` to participants, ``answers`` the waits
     for teammates that they end, with the results. They are all sent at the same `moment`: when
     their turn ended, or when they were accepted.
     """
 
-    task: ActiveTask
+    task: TaskMemory
     queued_messages: list[QueuedMessage] = field(default_factory=list)
     events: list[EventRow] = field(default_factory=list)
     envelopes: list[Envelope] = field(default_factory=list)
@@ -67,10 +66,10 @@ class Mail:
             self._moment = self.task.now()
         return self._moment
 
-    def undo(self) -> None:
-        """Let the waits go on that were to end with a commit that failed."""
-        for wait, _ in self.answers:
-            wait.answered = False
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether there is nothing to store."""
+        return not (self.envelopes or self.events or self.answers or self.queued_messages)
 
     @property
     def deliveries(self) -> tuple[Delivery, ...]:
@@ -146,7 +145,8 @@ class MailDelivery:
         for wait in waits:
             if wait.is_reply(envelope, mail.task.asks):
                 if letters := letters_in(envelope, self.context.participants):
-                    mail.task.replies.setdefault(name, []).extend(letters)
+                    before = mail.task.replies
+                    mail.task.replies = before | {name: (*before.get(name, ()), *letters)}
                 self.answer(mail, wait, wait.replied(envelope))
                 return True
         finishes = control is not None and control.kind is ControlKind.FINISH
@@ -158,10 +158,11 @@ class MailDelivery:
     def answer(self, mail: Mail, wait: TeamWait, result: str, *, wakes: bool = True) -> None:
         """Add the result of a wait, and what wakes its agent if that waits for nothing else."""
         task, agent = mail.task, wait.row.agent
-        wait.answered = True
+        task.waits = {key: each for key, each in task.waits.items() if each is not wait}
         mail.answers += ((wait, result),)
         if wakes and not task.open_waits(agent):
-            letters = tuple(task.replies.pop(agent, ()))
+            letters = task.replies.get(agent, ())
+            task.replies = {name: ids for name, ids in task.replies.items() if name != agent}
             self.instruct(mail, agent, replace(wait.control, letters=letters))
 
     def instruct(self, mail: Mail, agent: str, control: Control | None) -> None:
@@ -176,17 +177,6 @@ class MailDelivery:
         for wait in waits:
             self.answer(mail, wait, wait.draft.result("failed", error=reason))
         return bool(waits)
-
-    def end_waits(self, mail: Mail) -> None:
-        """Let agents go on whose waits a commit has ended."""
-        task = mail.task
-        for wait, _ in mail.answers:
-            agent = wait.row.agent
-            task.end_wait(wait)
-            task.fresh = False  # the store knows more of its history now
-            self.context.histories.forget(task.task_id, agent)
-            if not task.open_waits(agent):
-                self.context.mailbox.unblock(LaneKey(task.task_id, agent))
 
     def send_away(self, mail: Mail, envelope: Envelope, control: PeerControl | None = None) -> None:
         """Add a message of the runtime itself, in an agent's name, to agents of other swarms."""
@@ -214,7 +204,6 @@ class MailDelivery:
         )
         if not rows:
             return
-        # At once, for turns that end together must see one another's mail.
         peering = task.peers()
         peering.note_sent(envelope)
         peering.unsent.update((row.peer, row.message_id) for row in rows)
@@ -223,17 +212,30 @@ class MailDelivery:
             task.change(remote_swarms=tuple(there))
         mail.outbox += tuple(rows)
 
-    async def hand_out(self, task: ActiveTask, mail: Mail, receipt: Receipt) -> None:
-        """Put committed mail into its lanes; interrupts first cancel what they interrupt."""
+    def hand_out(self, task: ActiveTask, mail: Mail, seqs: Sequence[int]) -> list[tuple[str, Turn]]:
+        """Put committed mail into its lanes; return the turns that it interrupts, and who did it.
+
+        These are abandoned, but their mail is not put back yet.
+        """
+        interrupted = []
         for envelope in mail.envelopes:
             task.note_sent(envelope)
-        if mail.answers:
-            self.end_waits(mail)
-        for queued, seq in zip(mail.queued_messages, receipt.seqs, strict=True):
+        for wait, _ in mail.answers:
+            agent = wait.row.agent
+            task.fresh = False  # the store knows more of its history now
+            self.context.histories.forget(task.task_id, agent)
+            if not task.open_waits(agent):
+                self.context.mailbox.unblock(LaneKey(task.task_id, agent))
+        for queued, seq in zip(mail.queued_messages, seqs, strict=True):
             queued.seq = seq
-            if queued.delivery.interrupt:
-                await self._interrupt(task, queued)
+            turn = task.turns.get(queued.delivery.recipient)
+            stops = turn is not None and turn.phase is Phase.MODEL and not self.context.manual
+            if queued.delivery.interrupt and turn is not None and stops:
+                task.arriving += 1
+                self.abandon(turn)
+                interrupted.append((queued.envelope.sender["address"], turn))
             self._put(task, queued)
+        return interrupted
 
     def put_back(self, task: ActiveTask, queued: QueuedMessage) -> None:
         """Return a message whose turn did not happen to its old place."""
@@ -267,27 +269,6 @@ class MailDelivery:
         if task.loaded and task.row.state in (TaskState.RUNNING, TaskState.PAUSED):
             self.context.mailbox.put(queued)
 
-    async def _interrupt(self, task: ActiveTask, queued: QueuedMessage) -> None:
-        turn = task.turns.get(queued.delivery.recipient)
-        if turn is None or turn.phase is not Phase.MODEL or self.context.manual:
-            return
-        task.arriving += 1
-        self.abandon(turn)
-        sender = queued.envelope.sender["address"]
-        reports = turn.take_reports()
-        event = EventDraft(
-            "turn_interrupted",
-            f"agent {turn.agent} was interrupted by {sender}",
-            {"caller": turn.agent, "by": sender, "partial_text": "".join(turn.partial)},
-        )
-        try:
-            await self._log(task, turn.seq, (*reports, event.row(task.now())))
-        finally:
-            task.arriving -= 1
-            self.unbuffer(turn)
-            self.put_back(task, turn.queued)
-            self.context.mailbox.release(turn.queued.lane)
-
     def abandon(self, turn: Turn) -> None:
         """Cancel a turn that has committed nothing; whatever it still returns is dropped.
 
@@ -300,26 +281,6 @@ class MailDelivery:
         turn.task.turns.pop(turn.agent, None)
         if turn.handle is not None and turn.begun:  # what has not begun must clean up after itself
             turn.handle.cancel()
-
-    async def log(self, task: ActiveTask, seq: int, event: EventDraft) -> None:
-        """Commit one event about a delivery that stays waiting."""
-        await self._log(task, seq, (event.row(task.now()),))
-
-    async def log_reports(self, turn: Turn) -> None:
-        """Commit what there is to tell of the model calls of a turn that does not end now."""
-        reports = turn.take_reports()
-        if reports:
-            await self._log(turn.task, turn.seq, reports)
-
-    async def _log(self, task: ActiveTask, seq: int, rows: tuple[EventRow, ...]) -> None:
-        commit = TurnCommit(
-            owner=self.context.owner, task=task.row, seq=seq, done=False, events=rows
-        )
-        try:
-            receipt = await self.context.commit(task, commit)
-        except StoreConflict:
-            return  # the mail was dropped meanwhile; there is nothing to tell
-        self.context.events.publish(task.task_id, receipt.first_event, rows)
 
     def delta(self, turn: Turn, kind: str, text: str) -> None:
         """Pass a piece of a running model call to the streams that asked for it."""

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic_core import from_json, to_json
@@ -12,7 +12,7 @@ from mail.core.addresses import create_agent_address, parse_agent_address
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
 from mail.core.interswarm import PeerControl
-from mail.core.runtime.active_tasks import ActiveTask, Turn
+from mail.core.runtime.active_tasks import TaskMemory, Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.correspondence import DeskParts, message_id_for, plain
 from mail.core.runtime.delivery import Mail, MailDelivery
@@ -20,16 +20,16 @@ from mail.core.runtime.held_calls import UNANSWERED
 from mail.core.runtime.offers import take_back
 from mail.core.runtime.peering import Ask, swarm_of
 from mail.core.runtime.team_waits import end_of_waits
+from mail.core.runtime.transaction import Ending, TaskChange
 from mail.core.runtime.turn import Phase
 from mail.core.runtime.turn_result import message_event
-from mail.core.runtime.waiters import RunResult, Waiter
+from mail.core.runtime.waiters import RunResult
 from mail.core.tasks import STEP_LIMIT, TaskState
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.offer import NO_OFFER
 from mail.db.calls import CallRow
 from mail.db.desk import LetterRow
-from mail.db.post import Post
-from mail.db.records import EventRow, HistoryRow, MemoryRow, OutboxRow
+from mail.db.records import EventRow, HistoryRow
 
 _TOLD: Final = {
     TaskState.COMPLETED: Subject.TASK_COMPLETE,
@@ -41,116 +41,75 @@ _SETTLED: Final = "Nobody answers this broadcast. It was:"
 _OPEN: Final = (TaskState.RUNNING, TaskState.PAUSED)
 
 
-@dataclass(slots=True, kw_only=True)
-class Ending:
-    """The end of a run as it goes into a commit; the last event is the terminal one.
-
-    ``unanswered`` are the messages that it leaves to a later end; none if it is ``everybody``'s.
-    ``outbox`` is what other swarms are told of it, ``desk`` what participants are; with
-    ``close_requests`` nobody waits for the answers of other swarms any more.
-    """
-
-    result: RunResult
-    events: tuple[EventRow, ...]
-    response: str
-    everybody: bool = False
-    unanswered: set[str] = field(default_factory=set)
-    calls: tuple[CallRow, ...] = ()
-    histories: tuple[HistoryRow, ...] = ()
-    settled: tuple[int, ...] = ()
-    memories: tuple[MemoryRow, ...] = ()
-    outbox: tuple[OutboxRow, ...] = ()
-    desk: DeskParts | None = None
-    close_requests: bool = False
-
-    def add_to(self, post: Post) -> None:
-        """Add it to a commit, behind what that holds already; but for what `desk` says."""
-        post.events += self.events
-        post.histories += self.histories
-        post.calls += self.calls
-        post.memories += self.memories
-        post.settled += self.settled
-        post.outbox += self.outbox
-        post.response = self.response
-        post.snapshot = True
-        post.close_requests = self.close_requests
-
-
 @dataclass(slots=True, eq=False)
 class Endings:
-    """Builds endings and hands them to the waiting callers."""
+    """Builds the endings of changes and hands them to the waiting callers."""
 
     context: RuntimeContext
     mail_delivery: MailDelivery
 
-    def complete(self, turn: Turn, answer: str) -> Ending:
+    def complete(self, change: TaskChange, turn: Turn, answer: str) -> Ending:
         """The task is answered. Users' mail that still waits keeps it running (MAIL-TASK-11)."""
         return self.complete_as(
-            turn.task, turn.agent, answer, Subject.TASK_COMPLETE, at_limit=turn.at_limit
+            change, turn.agent, answer, Subject.TASK_COMPLETE, at_limit=turn.at_limit
         )
 
     def complete_as(
-        self, task: ActiveTask, agent: str, answer: str, subject: str, *, at_limit: bool
+        self, change: TaskChange, agent: str, answer: str, subject: str, *, at_limit: bool
     ) -> Ending:
         """End a task with an answer in an agent's name."""
-        sender = create_agent_address(agent)
+        task, sender = change.memory, create_agent_address(agent)
         message = self.context.composer.completion(
             task.task_id, sender, answer, subject, task.now()
         )
-        return self._ending(task, message, TaskState.COMPLETED, by=agent, at_limit=at_limit)
+        return self._ending(change, message, TaskState.COMPLETED, by=agent, at_limit=at_limit)
 
-    def complete_quietly(self, task: ActiveTask) -> Ending:
+    def complete_quietly(self, change: TaskChange) -> Ending:
         """End a task in which nothing happens any more and nobody waits for an answer."""
-        message = self.context.composer.system_completion(
-            task.task_id, Subject.TASK_COMPLETE, "nothing is left to do", task.now()
-        )
-        return self._ending(task, message, TaskState.COMPLETED)
+        return self._end(change, Subject.TASK_COMPLETE, "nothing is left to do")
 
-    def settle(self, task: ActiveTask, handled: Mapping[str, str]) -> Ending:
+    def settle(self, change: TaskChange, handled: Mapping[str, str]) -> Ending:
         """Everybody has acknowledged or ignored what came: the caller hears who did what."""
         told = [_SETTLED, *(f"- {agent}: {done}" for agent, done in sorted(handled.items()))]
-        message = self.context.composer.system_completion(
-            task.task_id, Subject.BROADCAST_SETTLED, "\n".join(told), task.now()
-        )
-        return self._ending(task, message, TaskState.COMPLETED)
+        return self._end(change, Subject.BROADCAST_SETTLED, "\n".join(told))
 
-    def end_for_host(self, task: ActiveTask, *, cancelled: bool) -> Ending:
+    def end_for_host(self, change: TaskChange, *, cancelled: bool) -> Ending:
         """The swarm whose task it is has ended it: its mail is void, and it expects no answer."""
-        owed = task.peering.owed if task.peering is not None else {}
-        for key in [key for key in owed if key[0] == task.host]:
+        host = change.memory.host
+        owed = change.memory.peering.owed if change.memory.peering is not None else {}
+        for key in [key for key in owed if key[0] == host]:
             del owed[key]
         if cancelled:
-            return self.cancel(task)
-        settled = self._drop_people(task)
-        message = self.context.composer.system_completion(
-            task.task_id, Subject.TASK_COMPLETE, "the task was completed elsewhere", task.now()
-        )
-        return self._ending(task, message, TaskState.COMPLETED, everybody=True, settled=settled)
+            return self.cancel(change)
+        settled = self._drop_people(change)
+        told = "the task was completed elsewhere"
+        return self._end(change, Subject.TASK_COMPLETE, told, everybody=True, settled=settled)
 
-    def pause(self, task: ActiveTask) -> Ending:
+    def pause(self, change: TaskChange) -> Ending:
         """The task waits for the results of its open breakpoint calls."""
+        task = change.memory
         texts = [call.shown for call in task.asked_calls()]
         message = self.context.composer.system_completion(
             task.task_id, Subject.BREAKPOINT_TOOL_CALL, f"[{', '.join(texts)}]", task.now()
         )
         task.change(state=TaskState.PAUSED, awaited=False, finish_asked=False)
         task.pausing = False
-        return self._ending(task, message, TaskState.PAUSED, everybody=True)
+        return self._ending(change, message, TaskState.PAUSED, everybody=True)
 
     def fail(
-        self, task: ActiveTask, reason: str, *, over_budget: bool = False, at_limit: bool = False
+        self, change: TaskChange, reason: str, *, over_budget: bool = False, at_limit: bool = False
     ) -> Ending:
         """The run cannot be finished; the reason goes to the caller (MAIL-TURN-17).
 
         A task over its budget goes on for nobody: every caller gets the reason, and with it the
         answer to users' mail that waits. The mail between agents is kept.
         """
-        settled = self._drop_people(task) if over_budget else ()
+        task, settled = change.memory, self._drop_people(change) if over_budget else ()
         message = self.context.composer.system_completion(
             task.task_id, Subject.TASK_ERROR, reason, task.now()
         )
         return self._ending(
-            task,
+            change,
             message,
             TaskState.FAILED,
             reason=reason,
@@ -160,30 +119,27 @@ class Endings:
             settled=settled,
         )
 
-    def cancel(self, task: ActiveTask) -> Ending:
+    def cancel(self, change: TaskChange) -> Ending:
         """The owner cancelled the task; all of its mail is dropped."""
-        reason = "the task was cancelled"
+        reason, task = "the task was cancelled", change.memory
         message = self.context.composer.system_completion(
             task.task_id, Subject.TASK_CANCELLED, reason, task.now()
         )
-        task.drop_people()
-        return self._ending(task, message, TaskState.CANCELLED, reason=reason, everybody=True)
+        change.read |= change.task.people
+        return self._ending(change, message, TaskState.CANCELLED, reason=reason, everybody=True)
 
-    def renew(self, task: ActiveTask, ending: Ending | None, post: Post) -> None:
-        """Note messages that came after the ending was decided, but are stored before it."""
-        unread = task.people | task.dropped
-        if ending is None or ending.everybody or unread <= ending.unanswered:
-            return
-        ending.unanswered.update(unread)
-        *before, last = post.events
-        told = from_json(last.extra) | {"unanswered": sorted(ending.unanswered)}
-        post.events = (*before, last._replace(extra=to_json(told).decode()))
+    def _end(self, change: TaskChange, subject: str, told: str, **more: Any) -> Ending:
+        """End a task with words of the system's."""
+        task = change.memory
+        message = self.context.composer.system_completion(task.task_id, subject, told, task.now())
+        return self._ending(change, message, TaskState.COMPLETED, **more)
 
-    def announce(self, task: ActiveTask, ending: Ending, last_event: int) -> list[Waiter]:
-        """Tell streams where they end; return the waiters to resolve once events are out.
+    def announce(self, change: TaskChange, ending: Ending) -> None:
+        """Tell streams where they end, and callers how, once it is stored.
 
         Whose end it is must follow from the log alone: that is where repeats find it.
         """
+        task, last_event = change.task, change.last_event
         due = [
             waiter
             for waiter in task.waiters
@@ -191,21 +147,20 @@ class Endings:
             and (ending.everybody or waiter.consumed)
             and waiter.message_id not in ending.unanswered
         ]
-        if ending.everybody and ending.result.status is not TaskState.PAUSED:
-            task.dropped.clear()
         for waiter in due:
             waiter.end_at(last_event)
-            task.waiters.remove(waiter)
-        return due
+            waiter.leave()
+            waiter.resolve(ending.result)
 
-    def _drop_people(self, task: ActiveTask) -> tuple[int, ...]:
+    def _drop_people(self, change: TaskChange) -> tuple[int, ...]:
         """Take back users' mail that nobody has read yet; return its numbers."""
-        task.drop_people()
+        task = change.memory
+        change.read |= change.task.people
         waiting = self.context.mailbox.queued_messages(task.task_id)
         return tuple(mail.seq for mail in waiting if task.is_personal(mail.envelope))
 
-    def _settle_row(self, task: ActiveTask, state: TaskState, *, at_limit: bool) -> None:
-        goes_on = bool(task.people) and not self.context.manual
+    def _settle_row(self, change: TaskChange, state: TaskState, *, at_limit: bool) -> None:
+        task, goes_on = change.memory, bool(change.unread) and not self.context.manual
         task.pausing, task.exhausted = False, None
         task.change(
             state=TaskState.RUNNING if goes_on else state,
@@ -215,51 +170,52 @@ class Endings:
             handled="",
         )
 
-    def _settle_finish(self, task: ActiveTask) -> tuple[int, ...]:
+    def _settle_finish(self, change: TaskChange) -> tuple[int, ...]:
         """Take back the request to finish the run, for it has ended; return its number.
 
         A turn that has begun on it goes on to its own commit, but ends nothing any more.
         """
-        queued, task.finish = task.finish, None
+        queued, change.memory.finish = change.memory.finish, None
         if queued is None or queued.filed:
             return ()
-        self.context.mailbox.remove(queued)
-        for turn in task.turns.values():
+        for turn in change.task.turns.values():
             if turn.queued is queued and turn.phase is not Phase.MODEL:
                 return ()
-        return (queued.seq,) if queued.seq else ()  # without a number it is still on its way
+        change.on_applied(self.context.mailbox.remove, queued)
+        return (queued.seq,) if queued.seq else ()  # without a number it is sent with this change
 
-    def _settle_steps(self, task: ActiveTask) -> tuple[int, ...]:
+    def _settle_steps(self, change: TaskChange) -> tuple[int, ...]:
         """Take back the manual steps of the run; their callers are told why; return the numbers."""
-        paused = task.row.state is TaskState.PAUSED
+        task = change.task
+        paused = change.memory.row.state is TaskState.PAUSED
         waiting = [
             queued
             for queued in self.context.mailbox.queued_messages(task.task_id)
             if queued.of_step and (not paused or queued.step_ref in task.steps_due)
         ]
         for queued in waiting:
-            self.context.mailbox.remove(queued)
+            change.on_applied(self.context.mailbox.remove, queued)
         running = [turn for turn in task.turns.values() if turn.queued.of_step]
         cut_off = [turn.seq for turn in running if turn.phase is Phase.MODEL]
         return (*(queued.seq for queued in waiting), *cut_off)
 
     def _close_calls(
-        self, task: ActiveTask, status: TaskState
+        self, change: TaskChange, status: TaskState
     ) -> tuple[tuple[CallRow, ...], tuple[HistoryRow, ...]]:
         """Answer open calls with "not run", so that no history keeps a call without a result."""
+        task = change.memory
         if not (task.calls or task.waits):
             return (), ()
-        waits = [wait for wait in task.waits.values() if not wait.answered]
+        waits, task.waits = list(task.waits.values()), {}
         answered, entries = end_of_waits((wait, wait.draft.result("ended")) for wait in waits)
         rows, histories = list(answered), list(entries)
-        for wait in waits:
-            task.end_wait(wait)
         for call in task.open_calls():
-            runs = _runs(task, call)
+            runs = _runs(change, call)
             if runs and status is not TaskState.CANCELLED:
                 continue  # its result comes
             text = _CUT_OFF if runs else UNANSWERED
-            closed = task.calls[call.key] = call.closed(text, task.now())
+            closed = call.closed(text, task.now())
+            task.put(closed)
             entry = AgentToolCall.model_validate_json(call.call).create_response_msg(text)
             rows.append(closed)
             if swarm_of(create_agent_address(call.agent)):
@@ -269,7 +225,7 @@ class Endings:
 
     def _ending(  # noqa: PLR0913 - the parts of an ending, all named
         self,
-        task: ActiveTask,
+        change: TaskChange,
         message: Envelope,
         status: TaskState,
         *,
@@ -280,16 +236,19 @@ class Endings:
         at_limit: bool = False,
         settled: tuple[int, ...] = (),
     ) -> Ending:
+        task = change.memory
         calls: tuple[CallRow, ...] = ()
         histories: tuple[HistoryRow, ...] = ()
         if status is not TaskState.PAUSED:
-            calls, histories = self._close_calls(task, status)
-            self._settle_row(task, status, at_limit=at_limit)
-        settled += self._settle_finish(task) + self._settle_steps(task)
-        away = self._tell_peers(task, message, status, everybody=everybody)
+            calls, histories = self._close_calls(change, status)
+            self._settle_row(change, status, at_limit=at_limit)
+        settled += self._settle_finish(change) + self._settle_steps(change)
+        away = self._tell_peers(change, message, status, everybody=everybody)
+        for told in away.envelopes if away else ():
+            change.on_applied(change.task.note_sent, told)
         wire, body = message.to_wire(), _json(message.body)  # it may be long: it is written once
         response = message.to_json(body, wire)
-        unanswered = set() if everybody else set(task.people)
+        unanswered = set() if everybody else change.unread
         more: dict[str, Any] = {"unanswered": sorted(unanswered)} if unanswered else {}
         if over_budget:
             more["over_budget"] = True
@@ -318,15 +277,15 @@ class Endings:
             settled=settled,
             memories=() if task.offer is NO_OFFER else take_back(task, message.timestamp),
             outbox=away.outbox if away else (),
-            desk=self._tell_participants(task, message, status, everybody=everybody),
+            desk=self._tell_participants(change, message, status, everybody=everybody),
             close_requests=task.peering is not None and task.row.state not in _OPEN,
         )
 
     def _tell_peers(
-        self, task: ActiveTask, message: Envelope, status: TaskState, *, everybody: bool
+        self, change: TaskChange, message: Envelope, status: TaskState, *, everybody: bool
     ) -> Mail | None:
         """Answer what the host is owed; tell the others when the task is over."""
-        peering = task.peering
+        task, peering, unread = change.memory, change.memory.peering, change.unread
         if peering is None:
             return None
         mail = Mail(task)
@@ -340,7 +299,7 @@ class Endings:
         told = message._replace(subject=_TOLD[status])
         answered = {task.host}
         for (peer, ref), ask in list(peering.owed.items()):
-            if everybody or ask.message_id not in task.people:
+            if everybody or ask.message_id not in unread:
                 self._tell(mail, told, ask.asker, ref, self._answer_id(task, ask), control)
                 answered.add(peer)
         if goes_on:
@@ -349,19 +308,19 @@ class Endings:
             if peer not in answered and peer in peering.contacts:
                 name = _derived(f"{message.id}/{peer}")
                 self._tell(mail, told, peering.contacts[peer], name, name, control)
-        peering.end(task.people)
+        peering.end(unread)
         return mail
 
     def _tell_participants(
-        self, task: ActiveTask, message: Envelope, status: TaskState, *, everybody: bool
+        self, change: TaskChange, message: Envelope, status: TaskState, *, everybody: bool
     ) -> DeskParts | None:
         """Answer the letters of participants that the run has read, and wait for none of theirs."""
-        letters = task.letters
+        task, letters, unread = change.memory, change.memory.letters, change.unread
         if letters is None or task.row.state is TaskState.PAUSED:
             return None
         parts, sender = DeskParts(), message.sender
         for key, ask in list(letters.owed.items()):
-            if not everybody and message_id_for(*key) in task.people:
+            if not everybody and message_id_for(*key) in unread:
                 continue
             del letters.owed[key]
             parts.settled.append(key)
@@ -390,7 +349,7 @@ class Endings:
             parts.settled.extend(letters.end())
         return parts
 
-    def _tell_pause(self, task: ActiveTask, message: Envelope, mail: Mail) -> None:
+    def _tell_pause(self, task: TaskMemory, message: Envelope, mail: Mail) -> None:
         """Show the host the open calls: the results come from its own caller."""
         peering = task.peering
         # Held calls are answered here: the host waits for them as for anything that takes long.
@@ -406,7 +365,7 @@ class Endings:
         agents = [call.agent for call in calls if call.agent in self.context.agents]
         self._tell(mail, message, to, name, name, control, agents[0] if agents else "")
 
-    def _answer_id(self, task: ActiveTask, ask: Ask) -> str:
+    def _answer_id(self, task: TaskMemory, ask: Ask) -> str:
         """Return the id of the answer to a request that a run's end answers: always the same."""
         return _derived(f"{self.context.owner}/{task.task_id}/{ask.asker}/{ask.message_id}")
 
@@ -435,7 +394,6 @@ class Endings:
         if swarm is not None:
             answer = answer._replace(recipient_swarms=(swarm,))
         self.mail_delivery.send_away(mail, answer, control)
-        mail.task.note_sent(answer)
 
 
 def _terminal(
@@ -453,10 +411,12 @@ def _terminal(
     )
 
 
-def _runs(task: ActiveTask, call: CallRow) -> bool:
+def _runs(change: TaskChange, call: CallRow) -> bool:
     """Tell whether a turn runs a call at the moment, whose result will be noted."""
-    turn = task.turns.get(call.agent)
-    return turn is not None and turn.runs == call.call_id and turn.phase is Phase.ACTING
+    turn = change.task.turns.get(call.agent)
+    if turn is None or turn is change.turn:
+        return False
+    return turn.runs == call.call_id and turn.phase is Phase.ACTING
 
 
 def _derived(text: str) -> str:

@@ -212,6 +212,7 @@ class ToolContext:
             or self.context.mailbox.waiting(task.task_id)
             or any(turn is not self.turn for turn in task.turns.values())
             or task.arriving
+            or task.waits
             or task.people - {self.turn.envelope.id}
             or task.open_calls()
             or task.waits_for_participants()
@@ -220,7 +221,7 @@ class ToolContext:
 
     def wait_cycle(self) -> list[str]:
         """Return the open requests that lead from the agent back to it, as names; maybe none."""
-        reports = self._in_vain() or [self.turn.task.report(str(self.context.owner))]
+        reports = self._in_vain() or [self._report()]
         asks = [pair for report in reports for pair in report.asks]
         suffix = f"@{self.swarm}"
         return [name.removesuffix(suffix) for name in wait_cycle(asks, f"{self.name}{suffix}")]
@@ -229,7 +230,11 @@ class ToolContext:
         """Return the reports of all nodes if nothing can come once nothing goes on in this one."""
         task = self.turn.task
         known = task.peering.known if task.peering is not None else {}
-        return stuck(task.report(str(self.context.owner)), known)
+        return stuck(self._report(), known)
+
+    def _report(self) -> Report:
+        task = self.turn.task
+        return task.report(str(self.context.owner), owed=task.is_owed)
 
     def gateway(self) -> Gateway:
         """Return the way to the other swarms.

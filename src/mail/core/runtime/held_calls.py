@@ -36,7 +36,7 @@ from mail.core.approvals import (
 from mail.core.compose import Subject
 from mail.core.interswarm import PeerControl
 from mail.core.runtime.action_runner import check_action_arguments, is_long
-from mail.core.runtime.active_tasks import ActiveTask, Turn
+from mail.core.runtime.active_tasks import ActiveTask, TaskMemory, Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.histories import Entry, edit_entry
@@ -169,7 +169,7 @@ async def describe(
     return said
 
 
-async def _task_text(task: ActiveTask, context: RuntimeContext) -> str:
+async def _task_text(task: TaskMemory, context: RuntimeContext) -> str:
     """Return the body of a task's first message."""
     for event in await context.store.events(context.owner, task.task_id, limit=4):
         if event.kind == "new_message":
@@ -290,7 +290,7 @@ def free_call_id(call_id: str, taken: Collection[str]) -> str:
 # --- results in the older form --------------------------------------------------------------------
 
 
-def read_results(task: ActiveTask, payload: object) -> list[tuple[CallRow, str]]:
+def read_results(task: TaskMemory, payload: object) -> list[tuple[CallRow, str]]:
     """Read a resume payload and find the open call of each result.
 
     The payload is text, an object with ``content`` and maybe ``call_id``, a list of objects with
@@ -358,7 +358,7 @@ def _result(item: object, *, alone: bool) -> tuple[str | None, str]:
         raise BreakpointError(f"'content' must be a string or JSON: {error}") from None
 
 
-def _unnamed(task: ActiveTask, left: Sequence[CallRow]) -> MAILError:
+def _unnamed(task: TaskMemory, left: Sequence[CallRow]) -> MAILError:
     """Say why a result without a call's id is for none of the open calls that are left."""
     names = [call.call_id for call in left]
     if names:
@@ -373,7 +373,7 @@ def _unnamed(task: ActiveTask, left: Sequence[CallRow]) -> MAILError:
     )
 
 
-def _unmatched(task: ActiveTask, call_id: str, matched: Collection[str]) -> MAILError:
+def _unmatched(task: TaskMemory, call_id: str, matched: Collection[str]) -> MAILError:
     """Say why a result is for none of the open calls."""
     names = [call.call_id for call in task.asked_calls()]
     if call_id in matched:
@@ -431,9 +431,7 @@ def check(row: CallRow, answer: Answer, by: Answerer, context: RuntimeContext) -
     return Answer(answer.type)
 
 
-async def checked(
-    task: ActiveTask, row: CallRow, answer: Answer, by: Answerer, context: RuntimeContext
-) -> Answer:
+async def checked(row: CallRow, answer: Answer, by: Answerer, context: RuntimeContext) -> Answer:
     """Check an answer as `check` does; in a thread if its arguments are long.
 
     Raises:
@@ -441,11 +439,7 @@ async def checked(
     """
     if not is_long(answer.args):
         return check(row, answer, by, context)
-    fitting = await asyncio.to_thread(check, row, answer, by, context)
-    newest = task.calls.get(row.key)
-    if newest is not row:  # its run has ended meanwhile
-        raise ApprovalClosed(newest.status if newest else "ignored")
-    return fitting
+    return await asyncio.to_thread(check, row, answer, by, context)
 
 
 def _check_edit(row: CallRow, answer: Answer, context: RuntimeContext) -> Answer:
@@ -527,9 +521,14 @@ class Answered(NamedTuple):
 
 
 def decide(
-    task: ActiveTask, answers: Iterable[Answered], mail_delivery: MailDelivery
+    task: TaskMemory, answers: Iterable[Answered], mail_delivery: MailDelivery
 ) -> "Decision":
-    """Return what answers to open calls lead to, whoever gave them; nothing is changed yet.
+    """Answer open calls in a draft of their task, whoever gave the answers.
+
+    Args:
+        task: The draft.
+        answers: The answers, which were checked.
+        mail_delivery: Makes the messages that follow from them.
 
     Raises:
         UnknownAgent: an agent is not in the swarm any more, so its call can only be ignored.
@@ -541,8 +540,8 @@ def decide(
     return decision
 
 
-def resume(task: ActiveTask, payload: object, mail_delivery: MailDelivery) -> "Decision":
-    """Return what the results of open calls lead to; nothing is changed yet.
+def resume(task: TaskMemory, payload: object, mail_delivery: MailDelivery) -> "Decision":
+    """Give open calls their results in a draft of their task.
 
     Raises:
         BreakpointError, AlreadyAnswered: see `read_results`.
@@ -564,18 +563,17 @@ def resume(task: ActiveTask, payload: object, mail_delivery: MailDelivery) -> "D
 
 @dataclass(slots=True, eq=False)
 class Decision:
-    """What answers to open calls lead to. The live task is as it was until `apply`.
+    """What answers to open calls lead to, in a draft of their task.
 
-    ``calls`` are the changed rows by their keys, ``before`` those as they were. ``told`` are
-    the events of answers, ``results`` those of calls that have their results, ``away`` such results
-    for other swarms by their agents. ``ready`` are the agents that have all of theirs; ``mail``
-    wakes them. With ``carried_out`` it has a call run, or ends the run.
+    ``calls`` are the changed rows by their keys. ``told`` are the events of answers, ``results``
+    those of calls that have their results, ``away`` such results for other swarms by their agents.
+    ``ready`` are the agents that have all of theirs; ``mail`` wakes them. With ``carried_out`` it
+    has a call run, or ends the run.
     """
 
-    task: ActiveTask
+    task: TaskMemory
     mail_delivery: MailDelivery
     mail: Mail = field(init=False)
-    before: dict[tuple[str, str], CallRow] = field(default_factory=dict)
     calls: dict[tuple[str, str], CallRow] = field(default_factory=dict)
     told: list[EventRow] = field(default_factory=list)
     results: list[EventRow] = field(default_factory=list)
@@ -635,21 +633,11 @@ class Decision:
             return
         controls = {row.agent: row.control for row in self.calls.values()}
         for agent in sorted(controls):
-            if all(call.key in self.calls for call in self.task.open_calls(agent)):
+            if not self.task.open_calls(agent):
                 self.ready.add(agent)
                 if agent not in self.away:
                     control = Control.from_json(controls[agent])
                     self.mail_delivery.instruct(self.mail, agent, control)
-
-    def apply(self) -> None:
-        """Note it in the live task."""
-        self.task.calls.update(self.calls)
-
-    def undo(self) -> None:
-        """Take `apply` back: it could not be stored. What has closed a call meanwhile stands."""
-        calls = self.task.calls
-        mine = (key for key, row in self.calls.items() if calls.get(key) is row)
-        calls.update({key: self.before[key] for key in mine})
 
     @property
     def steps(self) -> frozenset[str]:
@@ -657,25 +645,24 @@ class Decision:
         controls = [Control.from_json(row.control) for row in self.calls.values()]
         return frozenset(found.step.ref for found in controls if found and found.step)
 
-    def fill(self, post: Post) -> None:
-        """Put everything into a commit of the task."""
-        post.deliveries = self.mail.deliveries
-        post.events = (*self.told, *self.results, *self.mail.events)
-        post.histories, post.calls = tuple(self.histories), tuple(self.calls.values())
+    def post(self) -> Post:
+        """Return a commit of the task with everything but the messages."""
+        post = Post(self.context.owner, self.task.row, calls=tuple(self.calls.values()))
+        post.events, post.histories = (*self.told, *self.results), tuple(self.histories)
         for row in post.calls:
             post.feedback += feedback_of(row, self.task.task_id)
-        post.outbox = tuple(self.mail.outbox)
+        return post
 
-    def stored(self) -> None:
+    def stored(self, task: ActiveTask) -> None:
         """Let the agents see their results, and those go on that have all of them."""
         for agent in {row.agent for row in self.histories}:
-            self.context.histories.forget(self.task.task_id, agent)
-        self.task.fresh = False  # the store knows more of them now
+            self.context.histories.forget(task.task_id, agent)
+        task.fresh = False  # the store knows more of them now
         for agent in self.ready:
-            self.context.mailbox.unblock(LaneKey(self.task.task_id, agent))
+            self.context.mailbox.unblock(LaneKey(task.task_id, agent))
 
     def _put(self, row: CallRow) -> None:
-        self.before[row.key] = self.task.calls[row.key]
+        self.task.put(row)
         self.calls[row.key] = row
 
     def _remember(self, agent: str, entry: Entry) -> None:

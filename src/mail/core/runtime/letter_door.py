@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from mail.core.addresses import create_agent_address
 from mail.core.compose import Subject
 from mail.core.envelope import NO_REPLY, Envelope
-from mail.core.runtime.active_tasks import ActiveTask
+from mail.core.runtime.active_tasks import ActiveTask, TaskMemory
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.correspondence import (
     ReceiptNews,
@@ -15,10 +15,11 @@ from mail.core.runtime.correspondence import (
     in_thread,
     message_id_for,
 )
-from mail.core.runtime.delivery import Mail, MailDelivery
+from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.mailbox import Hold
+from mail.core.runtime.peering import close_ask
 from mail.core.runtime.submission import RunRequest, Submissions
-from mail.core.runtime.team_waits import end_of_waits
+from mail.core.runtime.transaction import TaskChange
 from mail.core.runtime.turn import Control, ControlKind
 from mail.core.tasks import TaskState
 from mail.db.desk import AskRow, DeskPost, LetterRow
@@ -105,18 +106,17 @@ class LetterDoor:
                 row = await self.context.store.load_task(self.context.owner, letter.task_id)
                 if row is not None:
                     await self.submissions.load(task, row)
-            self._check(task, mail)
             await self._deliver(task, mail)
 
-    def _check(self, task: ActiveTask, mail: DeskMail) -> None:
+    def _check(self, memory: TaskMemory, mail: DeskMail, *, stored: bool) -> None:
         for name in mail.agents:
             if name not in self.context.agents:
                 raise UnknownAgent(f"there is no agent named '{name}'")
-        if not task.stored:
+        if not stored:
             return
-        if self._is_own(mail.letter) and task.row.state is TaskState.PAUSED:
-            raise task.paused_error()
-        if not self._is_own(mail.letter) and task.row.state not in _OPEN:
+        if self._is_own(mail.letter) and memory.row.state is TaskState.PAUSED:
+            raise memory.paused_error()
+        if not self._is_own(mail.letter) and memory.row.state not in _OPEN:
             raise ProtocolError(f"reply_to: {_OVER}", [{"field": "reply_to", "problem": _OVER}])
 
     def _is_own(self, letter: LetterRow) -> bool:
@@ -124,54 +124,39 @@ class LetterDoor:
         return bool(self.context.guest) and letter.sender == self.context.guest
 
     async def _deliver(self, task: ActiveTask, mail: DeskMail) -> None:
-        asker = await self._whom_it_answers(mail.letter)
-        letter, letters, own = mail.letter, task.correspondence(), self._is_own(mail.letter)
-        packed, before = Mail(task), task.row
-        about = await self._about_file(letter)
-        for envelope in self._messages(task, mail, about):
-            name = envelope.recipients[0]["address"]
-            self.mail_delivery.add(packed, envelope, to=[name])
-            letters.met.add((name, letter.sender))
-        if asker:
-            news = ReceiptNews(letter.reply_to, asker, letter.sender, "answered")
-            packed.events.append(news.event(packed.moment))
-        answered = (letter.reply_to, letter.sender)
-        settled = (answered,) if answered in letters.asked else ()
-        asks = [
-            ask_of(letter, envelope.recipients[0]["address"])
-            for envelope in packed.envelopes
-            if own and envelope.kind != "response"
-        ]
-        reopened = own and self._go_on(task, packed.envelopes[0])
-        if not task.stored:
-            task.change(title=packed.envelopes[0].title)
-        people = {envelope.id for envelope in packed.envelopes} if own else set()
-        task.people |= people
-        letters.owed.update(((ask.letter_id, ask.asked), ask) for ask in asks)
-        post = Post(
-            owner=self.context.owner,
-            task=task.row,
-            new=not task.stored,
-            deliveries=packed.deliveries,
-            events=tuple(packed.events),
-            desk=replace(mail.post, asks=tuple(asks), settled=settled),
-        )
-        post.calls, post.histories = end_of_waits(packed.answers)
-        try:
-            receipt = await self.context.store.post(post)
-        except BaseException:
-            packed.undo()
-            task.people -= people
-            for ask in asks:
-                letters.owed.pop((ask.letter_id, ask.asked), None)
-            if task.row is post.task:
-                task.row = before
-            raise
-        task.stored = True
-        letters.asked.pop(answered, None)
-        if task.row.state is TaskState.PAUSED:
-            self.context.mailbox.hold(task.task_id, Hold.FIRM)
-        await self.submissions.delivered(task, packed, post, receipt, None, reopened=reopened)
+        letter, own = mail.letter, self._is_own(mail.letter)
+        asker, about = await self._whom_it_answers(letter), await self._about_file(letter)
+        async with TaskChange(self.context, task, patient=False) as change:
+            self._check(change.memory, mail, stored=task.stored)
+            letters, packed = change.memory.correspondence(), change.mail
+            for envelope in self._messages(change.memory, mail, about):
+                name = envelope.recipients[0]["address"]
+                self.mail_delivery.add(packed, envelope, to=[name])
+                change.on_applied(letters.met.add, (name, letter.sender))
+            if asker:
+                news = ReceiptNews(letter.reply_to, asker, letter.sender, "answered")
+                packed.events.append(news.event(packed.moment))
+            answered = letters.asked.pop((letter.reply_to, letter.sender), None)
+            asks = [
+                ask_of(letter, envelope.recipients[0]["address"])
+                for envelope in packed.envelopes
+                if own and envelope.kind != "response"
+            ]
+            letters.owed.update(((ask.letter_id, ask.asked), ask) for ask in asks)
+            if own:
+                change.came.update(envelope.id for envelope in packed.envelopes)
+                joins = task.stored and change.memory.row.state is TaskState.RUNNING
+                request = RunRequest(message=packed.envelopes[0], awaited=True)
+                self.submissions.reopen(change, request, joins=joins)
+            else:
+                self.submissions.goes_on(change)
+            if not task.stored:
+                change.memory.change(title=packed.envelopes[0].title)
+            if change.memory.row.state is TaskState.PAUSED:
+                change.on_applied(self.context.mailbox.hold, task.task_id, Hold.FIRM)
+            settled = ((letter.reply_to, letter.sender),) if answered is not None else ()
+            desk = replace(mail.post, asks=tuple(asks), settled=settled)
+            change.post = Post(self.context.owner, task.row, new=not task.stored, desk=desk)
 
     async def _about_file(self, letter: LetterRow) -> str:
         """Return what agents are told of the file that a letter carries, if it does not say it."""
@@ -180,7 +165,7 @@ class LetterDoor:
         row = await self.context.store.find_file(self.context.swarm, letter.file_id)
         return "" if row is None or told_of(row) in letter.body else f"\n\n{told_of(row)}"
 
-    def _messages(self, task: ActiveTask, mail: DeskMail, about: str) -> list[Envelope]:
+    def _messages(self, task: TaskMemory, mail: DeskMail, about: str) -> list[Envelope]:
         """Return what agents read of a letter: a message for each of them."""
         letter, asked = mail.letter, task.correspondence().asked
         request = asked.get((letter.reply_to, letter.sender))
@@ -210,24 +195,15 @@ class LetterDoor:
             found.append(message)
         return found
 
-    def _go_on(self, task: ActiveTask, envelope: Envelope) -> bool:
-        """Set the state in which a letter finds or opens its task; tell whether a run begins."""
-        joins = task.stored and task.row.state is TaskState.RUNNING
-        request = RunRequest(message=envelope, awaited=True)
-        self.submissions.reopen(task, request, joins=joins)
-        return not joins
-
     async def _tell(self, task_id: str, news: Sequence[ReceiptNews]) -> None:
         async with self.submissions.hold(task_id, new=False, brings_mail=False) as task:
             if self.context.draining:
                 raise ShuttingDown
-            if task.row.state not in _OPEN:
-                return
-            mail = Mail(task)
-            events = tuple(each.event(mail.moment) for each in news)
-            post = Post(owner=self.context.owner, task=task.row, events=events)
-            receipt = await self.context.store.post(post)
-            await self.submissions.delivered(task, mail, post, receipt, None, reopened=False)
+            async with TaskChange(self.context, task, patient=False) as change:
+                if change.memory.row.state in _OPEN:
+                    moment = change.mail.moment
+                    change.mail.events.extend(each.event(moment) for each in news)
+                    self.submissions.goes_on(change)
 
     async def _whom_it_answers(self, letter: LetterRow) -> str:
         """Return the agent whose letter of the same task is answered for the first time, if any."""
@@ -248,29 +224,26 @@ class LetterDoor:
             async with self.submissions.hold(ask.task_id, new=False) as task:
                 if self.context.draining:
                     raise ShuttingDown
-                if task.row.state is TaskState.PAUSED:
-                    return  # it waits for its own caller
-                waits = task.letters is not None and key in task.letters.asked
-                mail = Mail(task)
-                if waits and ask.asker in self.context.agents:
-                    body = _UNANSWERED.format(asked=ask.asked)
-                    notice = self.context.composer.notice(
-                        task.task_id, ask.asker, Subject.UNDELIVERABLE, body
-                    )
-                    notice = notice._replace(ref=ask.letter_id)
-                    self.mail_delivery.send(mail, notice, Control(ControlKind.NOTICE))
-                    late = ReceiptNews(ask.letter_id, ask.asker, ask.asked, "overdue")
-                    mail.events.append(late.event(mail.moment))
-                post = Post(
-                    owner=self.context.owner,
-                    task=task.row,
-                    deliveries=mail.deliveries,
-                    events=tuple(mail.events),
-                    desk=desk,
-                )
-                receipt = await self.context.store.post(post)
-                if task.letters is not None:
-                    task.letters.close(key, task.asks)
-                await self.submissions.delivered(task, mail, post, receipt, None, reopened=False)
+                async with TaskChange(self.context, task, patient=False) as change:
+                    if change.memory.row.state is not TaskState.PAUSED:  # it waits for its caller
+                        self._stop_waiting(change, ask)
+                        change.post = Post(self.context.owner, task.row, desk=desk)
         except UnknownTask:  # it was deleted
             await self.context.store.post_letters(desk)
+
+    def _stop_waiting(self, change: TaskChange, ask: AskRow) -> None:
+        task, letters, mail = change.task, change.memory.letters, change.mail
+        key = ask.letter_id, ask.asked
+        if letters is None or letters.asked.pop(key, None) is None:
+            return
+        change.on_applied(close_ask, task.asks, ask.asker, ask.asked, ask.letter_id)
+        self.submissions.goes_on(change)
+        if ask.asker in self.context.agents:
+            body = _UNANSWERED.format(asked=ask.asked)
+            notice = self.context.composer.notice(
+                task.task_id, ask.asker, Subject.UNDELIVERABLE, body
+            )
+            notice = notice._replace(ref=ask.letter_id)
+            self.mail_delivery.send(mail, notice, Control(ControlKind.NOTICE))
+            late = ReceiptNews(ask.letter_id, ask.asker, ask.asked, "overdue")
+            mail.events.append(late.event(mail.moment))

@@ -166,6 +166,7 @@ class Mailbox:
         self._lanes: dict[LaneKey, _Lane] = {}
         self._tasks: dict[str, dict[str, _Lane]] = {}
         self._held: dict[str, Hold] = {}
+        self._frozen: dict[str, set[LaneKey]] = {}
         self._seqs: set[int] = set()
         self._ready: list[tuple[int, int, LaneKey]] = []
         self._counts: dict[str, int] = {}
@@ -277,6 +278,10 @@ class Mailbox:
             lane = self._lanes.get(key)
             if lane is None or not self._claimable(lane):
                 continue
+            frozen = self._frozen.get(key.task_id)
+            if frozen is not None:
+                frozen.add(key)
+                continue
             head = lane.queued_messages[0][1]
             if head.seq != seq:
                 continue  # an offer made before the lane changed
@@ -318,6 +323,16 @@ class Mailbox:
         """Take a `hold` back."""
         if self._held.pop(task_id, None) is not None:
             for lane in self._tasks.get(task_id, {}).values():
+                self._offer(lane)
+
+    def freeze(self, task_id: str) -> None:
+        """Let nothing of a task be claimed until `thaw`: what becomes of it is being stored."""
+        self._frozen[task_id] = set()
+
+    def thaw(self, task_id: str) -> None:
+        """Take a `freeze` back."""
+        for key in self._frozen.pop(task_id, ()):
+            if lane := self._lanes.get(key):
                 self._offer(lane)
 
     def drop(self, task_id: str) -> list[QueuedMessage]:

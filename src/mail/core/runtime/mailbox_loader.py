@@ -10,6 +10,7 @@ from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.mailbox import LaneKey, QueuedMessage
+from mail.core.runtime.transaction import TaskChange
 from mail.core.runtime.turn_commit import TurnCommitter
 from mail.db.post import Post
 from mail.errors import StoreError
@@ -56,8 +57,8 @@ class MailboxLoader:
         finally:
             task.pins -= 1
         await self.committer.check(task)
-        self.committer.settle(task)
-        self.committer.wake()
+        self.context.settle(task)
+        self.context.wake()
 
     async def refill(self, task: ActiveTask, *, recovered: bool = False) -> None:
         """Put a task's waiting mail (its stash) back into the mailbox, in its old order.
@@ -94,8 +95,9 @@ class MailboxLoader:
                 task.note_waiting(queued.envelope)
                 self.mail_delivery.put_back(task, queued)
         if orphans:
-            orphaned = Post(owner=self.context.owner, task=task.row, settled=tuple(orphans))
-            await self.context.commit(task, orphaned)
+            post = Post(self.context.owner, task.row, settled=tuple(orphans))
+            async with TaskChange(self.context, task, post=post):
+                pass
         self.committer.hold_at_limit(task)
 
     async def recall(self, task: ActiveTask) -> None:

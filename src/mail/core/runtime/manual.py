@@ -17,6 +17,7 @@ from mail.core.envelope import Envelope
 from mail.core.runtime.active_tasks import Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.submission import Submissions
+from mail.core.runtime.transaction import TaskChange
 from mail.core.runtime.turn import Control, ControlKind, ManualStep, Phase, ResponseType
 from mail.core.runtime.turn_commit import TurnCommitter
 from mail.core.schema import check_task_id
@@ -161,16 +162,16 @@ class ManualSteps:
                     await self._withdraw(turn)
             for queued in self.context.mailbox.queued_messages(task_id):
                 if queued.step_ref == ref and self.context.mailbox.remove(queued):
-                    owner = self.context.owner
-                    await self.context.commit(
-                        task, Post(owner=owner, task=task.row, settled=(queued.seq,))
-                    )
+                    post = Post(self.context.owner, task.row, settled=(queued.seq,))
+                    async with TaskChange(self.context, task, post=post):
+                        pass
+            await self.committer.check(task)  # it may have been the last that held up an end
         except StoreError:  # the runtime stops; a step without a caller is not taken up again
             logger.info("a step of task '%s' could not be withdrawn", task_id)
         finally:
             task.pins -= 1
-            self.committer.settle(task)
-            self.committer.wake()
+            self.context.settle(task)
+            self.context.wake()
 
     async def _withdraw(self, turn: Turn) -> None:
         """Cancel the running model call of a step and forget its message."""
@@ -178,10 +179,10 @@ class ManualSteps:
         task.arriving += 1
         self.committer.mail_delivery.abandon(turn)
         events = turn.take_reports()
-        commit = TurnCommit(owner=self.context.owner, task=task.row, seq=turn.seq, events=events)
+        post = TurnCommit(self.context.owner, task.row, seq=turn.seq, events=events)
         try:
-            receipt = await self.context.commit(task, commit)
-            self.context.events.publish(task.task_id, receipt.first_event, events)
+            async with TaskChange(self.context, task, post=post):
+                pass
         finally:
             task.arriving -= 1
             task.out.discard(turn.seq)

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from mail.core.compose import Subject
-from mail.core.runtime.active_tasks import ActiveTask, Turn
+from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.context import RuntimeContext
-from mail.core.runtime.endings import Ending
+from mail.core.runtime.transaction import TaskChange
 from mail.core.runtime.turn import ManualStep
 from mail.core.runtime.turn_result import TurnResult
 from mail.core.runtime.waiters import RunResult
@@ -20,48 +20,30 @@ class ManualReplies:
 
     context: RuntimeContext
 
-    def ends(self, turn: Turn, turn_result: TurnResult, ending: Ending | None) -> str:
-        """Return the id of the step that a turn ends in its own way, or no text."""
-        if turn.manual is None:
-            return ""
-        completes = turn_result.completes is not None and ending is not None
-        spoke = turn_result.told is not None or turn_result.spoken is not None
-        paused = bool(turn.task.open_calls(turn.agent))
-        return turn.manual.ref if spoke or completes or paused else ""
-
-    def answer(
-        self, turn: Turn, turn_result: TurnResult, ending: Ending | None, last_event: int
-    ) -> None:
-        """Tell the caller of a turn's step how it ended, when the committed turn ended it.
-
-        Args:
-            last_event: The number of the commit's last event.
-        """
-        if turn.manual is None:
+    def answer(self, change: TaskChange, turn_result: TurnResult) -> None:
+        """Tell the caller of a turn's step how it ended, when the stored turn has ended it."""
+        turn = change.turn
+        if turn is None or turn.manual is None:
             return
         task, ref = turn.task, turn.manual.ref
         if ref not in task.steps_due:
-            self._answer_resumer(turn.manual, task, turn_result, last_event)
+            self._answer_resumer(turn.manual, task, turn_result, change.last_event)
         elif turn_result.told is not None:
             self._fail(task, ref, StepFailed(turn_result.told, task.task_id, turn.agent))
         elif turn_result.spoken is not None:
             self._resolve(task, ref, turn_result.spoken.to_wire())
-        elif turn_result.completes is not None and ending is not None:
-            self._resolve(task, ref, ending.result.message)
+        elif turn_result.completes is not None and change.ending is not None:
+            self._resolve(task, ref, change.ending.result.message)
         elif task.open_calls(turn.agent):
             self._fail(task, ref, task.paused_error())
 
-    def give_up(self, task: ActiveTask, result: RunResult, *, keep: str = "") -> None:
-        """Tell the callers of steps that the run ended or pauses before their agents spoke.
-
-        Args:
-            keep: The step that has an answer of its own.
-        """
+    def give_up(self, task: ActiveTask, result: RunResult) -> None:
+        """Tell the callers of steps that the run ended or pauses before their agents spoke."""
         if result.status is TaskState.PAUSED:
             error: MAILError = task.paused_error()
         else:
             error = TaskError(f"the task is {result.status}; the step ended without an answer")
-        for ref in [ref for ref in task.steps_due if ref != keep]:
+        for ref in list(task.steps_due):
             self._fail(task, ref, error)
 
     def close(self, task: ActiveTask) -> None:

@@ -6,7 +6,7 @@ goes on in another process has the tools that it began with.
 
 from typing import Final
 
-from mail.core.runtime.active_tasks import ActiveTask
+from mail.core.runtime.active_tasks import TaskMemory
 from mail.core.runtime.context import RuntimeContext
 from mail.core.tasks import TaskState
 from mail.core.tools.catalogue import BUILTIN_TOOLS, CATALOGUE, TEXT_TOOL
@@ -39,12 +39,12 @@ def check_offer(offer: Offer, context: RuntimeContext) -> None:
         raise ProtocolError("a tool call is required, but no tool is offered")
 
 
-def offer_row(task: ActiveTask, now: str) -> MemoryRow:
+def offer_row(task: TaskMemory, now: str) -> MemoryRow:
     """Return what stores the task's offer."""
     return MemoryRow(_OFFERS, task.task_id, task.offer.to_json(), now, now)
 
 
-def take_back(task: ActiveTask, now: str) -> tuple[MemoryRow, ...]:
+def take_back(task: TaskMemory, now: str) -> tuple[MemoryRow, ...]:
     """Take the offer of a run back that is over; return what stores that."""
     if task.row.state in (TaskState.RUNNING, TaskState.PAUSED):
         return ()

@@ -25,7 +25,7 @@ from mail.core.interswarm import (
     wire_task_id,
 )
 from mail.core.pieces import json_line
-from mail.core.runtime.active_tasks import ActiveTask
+from mail.core.runtime.active_tasks import ActiveTask, TaskMemory
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.held_calls import UNANSWERED, free_call_id
@@ -33,7 +33,7 @@ from mail.core.runtime.mailbox import Hold
 from mail.core.runtime.mailbox_loader import MailboxLoader
 from mail.core.runtime.peering import Ask, with_runner
 from mail.core.runtime.submission import RunRequest, Submissions
-from mail.core.runtime.team_waits import end_of_waits
+from mail.core.runtime.transaction import TaskChange
 from mail.core.runtime.turn import Control, ControlKind
 from mail.core.runtime.turn_commit import TurnCommitter
 from mail.core.runtime.turn_result import EventDraft
@@ -148,18 +148,11 @@ class PeerDoor:
                 if known is not None:  # before anything is noted of it
                     return known
                 self._check_recipients(mail)
-                if not task.stored and not await self._found(task, row, mail):
-                    return mail.receipt
-                peering, node = task.peers(), node_of(mail.control, mail.peer)
-                peering.note_taken(mail.peer, node)  # at once, for a turn that ends meanwhile
-                try:
-                    await self._act(task, mail)
-                except BaseException:
-                    peering.note_taken(mail.peer, node, -1)
-                    raise
-                peering.closed = self._closes(mail)
-                if mail.control is not None:
-                    peering.hear(node, read_reports(mail.control.reports))
+                if row is not None and not task.stored:
+                    await self.submissions.load(task, row)
+                if not task.stored and self._opens_nothing(task, mail):
+                    return mail.receipt  # nothing to end here
+                await self._act(task, mail)
         except MailTaken:
             return await self._receipt(mail) or mail.receipt
         return mail.receipt
@@ -179,11 +172,12 @@ class PeerDoor:
                 await self.submissions.load(task, row)
             if task.row.state is TaskState.RUNNING and not task.loaded:
                 await self.mailbox_loader.refill(task)
-            if mail.control is not None:
-                node, reports = node_of(mail.control, mail.peer), mail.control.reports
-                task.peers().hear(node, read_reports(reports))
-                task.peers().closed = False  # somebody waits
-            self.committer.tell_peers(task)
+            async with TaskChange(self.context, task, patient=False) as change:
+                if mail.control is not None:
+                    peering, reports = task.peers(), read_reports(mail.control.reports)
+                    peering.hear(node_of(mail.control, mail.peer), reports)
+                    peering.closed = False  # somebody waits
+                self.committer.tell_peers(change)
         return mail.receipt
 
     def _check_control(self, mail: PeerMail) -> None:
@@ -216,19 +210,11 @@ class PeerDoor:
         swarm, message_id = self.context.swarm, mail.envelope.id
         return await self.context.store.find_inbox(swarm, mail.peer, message_id)
 
-    async def _found(self, task: ActiveTask, row: TaskRow | None, mail: PeerMail) -> bool:
-        """Take up the task of mail, or begin it; False when there is none and need not be."""
-        if row is not None:
-            await self.submissions.load(task, row)
-            return True
-        if _says(mail) not in _FOR_AGENTS or self._is_farewell(task, mail):
-            return False  # nothing to end here
-        runner = str(self.context.owner)
-        contributors = with_runner(mail.contributors, runner)
-        task.change(task_owner=mail.task_owner, task_contributors=contributors)
-        return True
+    def _opens_nothing(self, task: ActiveTask, mail: PeerMail) -> bool:
+        """Tell whether mail of a task that is not known here does not begin it."""
+        return _says(mail) not in _FOR_AGENTS or self._is_farewell(task, mail)
 
-    def _is_farewell(self, task: ActiveTask, mail: PeerMail) -> bool:
+    def _is_farewell(self, task: TaskMemory, mail: PeerMail) -> bool:
         """Tell whether a MAIL 1.3.6 server says that a run has ended: it sends no metadata."""
         envelope = mail.envelope
         return (
@@ -242,82 +228,91 @@ class PeerDoor:
         control, from_host = mail.control, mail.peer == self.context.host
         if self._is_farewell(task, mail):
             control = PeerControl("ended", TaskState.COMPLETED)
-        if control is None or control.event in _FOR_AGENTS:
-            await self._deliver(task, mail)
+        event = control.event if control is not None else ""
+        if event == "results" and await self._resume(task, mail, control):
             return
-        if control.event == "ended" and from_host:
-            await self._end(task, mail, cancelled=control.status == TaskState.CANCELLED)
-        elif control.event == "ended":
-            await self._deliver(task, mail, ends=True)
-        elif control.event == "paused":
-            await self._pause(task, mail, control)
+        ends = event == "ended" and from_host and task.row.state in _OPEN
+        if ends and not task.loaded:
+            if task.row.state is TaskState.PAUSED:  # what waits for its agents is part of the end
+                self.context.mailbox.hold(task.task_id, Hold.FIRM)
+            await self.mailbox_loader.refill(task)
+        async with TaskChange(self.context, task, patient=ends) as change:
+            self._begin(change, mail)
+            if control is not None and event == "ended" and from_host:
+                self._end(change, mail, cancelled=control.status == TaskState.CANCELLED)
+            elif control is not None and event == "paused":
+                self._pause(change, mail, control)
+            elif event in (*_FOR_AGENTS, "ended"):
+                self._deliver(change, mail, ends=event == "ended")
+            else:
+                self._file(change, mail)
+
+    def _begin(self, change: TaskChange, mail: PeerMail) -> None:
+        """Note what mail says of its peer's part, and what follows once it is stored."""
+        task, memory = change.task, change.memory
+        if task.stored:
+            self._contribute(memory, mail.peer, mail.contributors)
         else:
-            await self._resume(task, mail, control)
+            names = with_runner(mail.contributors, str(self.context.owner))
+            memory.change(title=mail.envelope.title)
+            memory.change(task_owner=mail.task_owner, task_contributors=names)
+        inbox = self._inbox(mail)
+        change.post = Post(self.context.owner, memory.row, new=not task.stored, inbox=inbox)
+        change.on_applied(self._note_taken, task, mail)
+        self.submissions.goes_on(change)
+
+    def _note_taken(self, task: ActiveTask, mail: PeerMail) -> None:
+        peering, node = task.peers(), node_of(mail.control, mail.peer)
+        peering.note_taken(mail.peer, node)
+        peering.closed = self._closes(mail)
+        if mail.control is not None:
+            peering.hear(node, read_reports(mail.control.reports))
 
     # --- what agents read ---------------------------------------------------------------------
 
-    async def _deliver(self, task: ActiveTask, mail: PeerMail, *, ends: bool = False) -> None:
+    def _deliver(self, change: TaskChange, mail: PeerMail, *, ends: bool) -> None:
         """Deliver a message to agents.
 
         Args:
-            task: Whose mail it is.
+            change: What it belongs to.
             mail: The message.
             ends: The peer's part in the task has ended with it.
         """
-        envelope, post = mail.envelope, self._post(task, mail)
-        packed = self._pack(task, mail, post, ends=ends)
-        before, reopened = task.row, self._go_on(task, envelope, post.calls)
-        owed = (mail.peer, envelope.ref)
-        personal = task.is_personal(envelope)
-        if personal:  # at once: a run that ends meanwhile leaves it to the next one
-            task.people.add(envelope.id)
-            if envelope.kind == "request":
-                asked = envelope.recipients[0]["address"]
-                ask = Ask(envelope.sender["address"], asked, envelope.id)
-                task.peers().owed[owed] = ask
-        post.task = task.row
-        calls, (answered, post.histories) = post.calls, end_of_waits(packed.answers)
-        post.calls = (*calls, *answered)
-        try:
-            receipt = await self.context.store.post(post)
-        except BaseException:
-            packed.undo()
-            if personal:
-                task.people.discard(envelope.id)
-                task.peers().owed.pop(owed, None)
-            if task.row is post.task:
-                task.row = before
-            raise
-        task.stored = True
-        declined = len(post.outbox)
-        self._note(task, packed.envelopes[: len(packed.envelopes) - declined], calls)
-        if declined:
-            task.peers().owed.pop(owed, None)
+        envelope, memory, packed = mail.envelope, change.memory, change.mail
+        post, peering = change.post, memory.peers()
+        assert post is not None  # noqa: S101 - `_begin` made it
         if ends:
-            task.peers().forget(mail.peer)
-        if task.row.state is TaskState.PAUSED:
-            self.context.mailbox.hold(task.task_id, Hold.FIRM)
-        await self.submissions.delivered(task, packed, post, receipt, None, reopened=reopened)
-
-    def _pack(self, task: ActiveTask, mail: PeerMail, post: Post, *, ends: bool) -> Mail:
-        """Put what is delivered into a commit, with what follows from it."""
-        envelope, packed = mail.envelope, Mail(task)
-        if ends:
-            post.calls = self._closed_calls(task, mail.peer)
-        for letter, names in self._addressed(task, mail, farewell=ends and mail.control is None):
+            post.calls = self._closed_calls(memory, mail.peer)
+            memory.put(*post.calls)
+        farewell = ends and mail.control is None
+        for letter, names in self._addressed(memory, mail, farewell=farewell):
             self.mail_delivery.add(packed, letter, to=names)
-        answers = [e for e in packed.envelopes if e.kind == "response"]
-        if envelope.kind == "request" and self._is_over(task, envelope):
-            self._decline(task, packed, envelope)
-            post.outbox = tuple(packed.outbox)
+        received = list(packed.envelopes)
+        answers = [each for each in received if each.kind == "response"]
+        over = change.task.stored and memory.row.state not in _OPEN
+        declines = envelope.kind == "request" and over and not memory.is_personal(envelope)
+        if declines:
+            self._decline(memory, packed, envelope)
         post.answered = tuple((mail.peer, letter.ref) for letter in answers)
-        early = self._early(task, mail.peer, answers)
-        post.deliveries = packed.deliveries
-        post.events = (*early, *packed.events, self._received(mail, packed.moment))
-        return packed
+        early = self._early(memory, mail.peer, answers)
+        packed.events[:0] = early
+        packed.events.append(self._received(mail, packed.moment))
+        reopened = self._go_on(change, envelope, closed=bool(post.calls))
+        if reopened:
+            self.submissions.goes_on(change, reopened=True)
+        for letter in received:
+            peering.note_received(letter)
+        if memory.is_personal(envelope):
+            change.came.add(envelope.id)
+        if declines:
+            peering.owed.pop((mail.peer, envelope.ref), None)
+        if ends:
+            change.on_applied(lambda: change.task.peers().forget(mail.peer))
+        if memory.row.state is TaskState.PAUSED:
+            change.on_applied(self.context.mailbox.hold, memory.task_id, Hold.FIRM)
 
     def _addressed(
-        self, task: ActiveTask, mail: PeerMail, *, farewell: bool
+        self, task: TaskMemory, mail: PeerMail, *, farewell: bool
     ) -> list[tuple[Envelope, list[str]]]:
         """Return what is delivered, and to whom.
 
@@ -346,7 +341,7 @@ class PeerDoor:
                 return []
             raise
 
-    def _reached(self, task: ActiveTask, mail: PeerMail) -> list[str]:
+    def _reached(self, task: TaskMemory, mail: PeerMail) -> list[str]:
         """Return the local agents that mail of a peer goes to.
 
         Raises:
@@ -377,7 +372,7 @@ class PeerDoor:
             raise UnknownAgent("the message has no recipient here")
         return list(names)
 
-    def _early(self, task: ActiveTask, peer: str, answers: Sequence[Envelope]) -> list[EventRow]:
+    def _early(self, task: TaskMemory, peer: str, answers: Sequence[Envelope]) -> list[EventRow]:
         """Return what tells that requests were sent whose answers come before their receipts."""
         told = []
         for answer in answers:
@@ -387,12 +382,7 @@ class PeerDoor:
                 told.append(self._sent(peer, task.now()))
         return told
 
-    def _is_over(self, task: ActiveTask, envelope: Envelope) -> bool:
-        """Tell whether mail comes when its task has ended, and does not continue it."""
-        ended = task.stored and task.row.state not in _OPEN
-        return ended and not task.is_personal(envelope)
-
-    def _decline(self, task: ActiveTask, packed: Mail, envelope: Envelope) -> None:
+    def _decline(self, task: TaskMemory, packed: Mail, envelope: Envelope) -> None:
         """Answer a request that will not be read before the task is continued."""
         agent = envelope.recipients[0]["address"]
         here = agent if agent in self.context.agents else self.context.finisher
@@ -408,53 +398,44 @@ class PeerDoor:
         )
         self.mail_delivery.send_away(packed, answer, PeerControl("ended", task.row.state))
 
-    def _note(
-        self, task: ActiveTask, letters: Sequence[Envelope], calls: Sequence[CallRow]
-    ) -> None:
-        """Note mail that is stored."""
-        for letter in letters:
-            task.peers().note_received(letter)
-        task.calls.update((call.key, call) for call in calls)
+    def _go_on(self, change: TaskChange, envelope: Envelope, *, closed: bool) -> bool:
+        """Set the state in which a message finds or opens its task; tell whether a run begins.
 
-    def _go_on(self, task: ActiveTask, envelope: Envelope, closed: Sequence[CallRow]) -> bool:
-        """Set the state in which a message finds or opens its task; tell whether a run begins."""
-        before = task.row.state
-        if not task.stored or (task.is_personal(envelope) and before is not TaskState.PAUSED):
-            joins = task.stored and before is TaskState.RUNNING
+        Args:
+            change: What it belongs to.
+            envelope: The message.
+            closed: Whether calls were closed with it, which nobody waits for any more.
+        """
+        stored, memory = change.task.stored, change.memory
+        before = memory.row.state
+        if not stored or (memory.is_personal(envelope) and before is not TaskState.PAUSED):
+            joins = stored and before is TaskState.RUNNING
             asks = envelope.kind == "request"
-            request = RunRequest(message=envelope, awaited=asks and task.is_personal(envelope))
-            self.submissions.reopen(task, request, joins=joins)
-            return not joins
-        left = {call.key for call in task.open_calls()} - {call.key for call in closed}
-        if before is TaskState.PAUSED and closed and not left:
-            task.change(state=TaskState.RUNNING)
-            task.pausing = False
+            request = RunRequest(message=envelope, awaited=asks and memory.is_personal(envelope))
+            self.submissions.reopen(change, request, joins=joins)
+        elif before is TaskState.PAUSED and closed and not memory.open_calls():
+            memory.change(state=TaskState.RUNNING)
+            memory.pausing = False
             return True
         return False
 
     # --- what the runtime reads ---------------------------------------------------------------
 
-    async def _end(self, task: ActiveTask, mail: PeerMail, *, cancelled: bool) -> None:
+    def _end(self, change: TaskChange, mail: PeerMail, *, cancelled: bool) -> None:
         """End the run here, because the swarm whose task it is has ended it."""
-        received = self._received(mail, task.now())
-        if task.row.state not in _OPEN:
-            await self._file(task, mail, received)
-            return
-        if not task.loaded:  # what waits for its agents is part of the end
-            if task.row.state is TaskState.PAUSED:
-                self.context.mailbox.hold(task.task_id, Hold.FIRM)
-            await self.mailbox_loader.refill(task)
-        ending = self.committer.endings.end_for_host(task, cancelled=cancelled)
-        await self.committer.end(
-            task, ending, cancel_mail=cancelled, before=(received,), inbox=self._inbox(mail)
-        )
+        self._file(change, mail)
+        if change.memory.row.state in _OPEN and change.post is not None:
+            change.post.cancel_mail = cancelled
+            ending = self.committer.endings.end_for_host(change, cancelled=cancelled)
+            self.committer.end(change, ending)
+            self.committer.tell_peers(change)
 
-    async def _pause(self, task: ActiveTask, mail: PeerMail, control: PeerControl) -> None:
+    def _pause(self, change: TaskChange, mail: PeerMail, control: PeerControl) -> None:
         """Show the breakpoint calls of a peer's agents as the task's own."""
-        received = self._received(mail, task.now())
-        rows = self._surfaced(task, mail, control) if task.row.state in _OPEN else []
-        if not rows:
-            await self._file(task, mail, received)
+        self._file(change, mail)
+        memory = change.memory
+        rows = self._surfaced(memory, mail, control) if memory.row.state in _OPEN else []
+        if not rows or change.post is None:
             return
         names = ", ".join(str(from_json(row.shown)["name"]) for row in rows)
         told = EventDraft(
@@ -462,25 +443,12 @@ class PeerDoor:
             f"agent {rows[0].agent} used breakpoint tools {names}",
             {"caller": rows[0].agent, "call_ids": [row.call_id for row in rows]},
         )
-        before, pausing, held = task.row, task.pausing, self.context.mailbox.held(task.task_id)
-        self._note(task, (), rows)
-        self.committer.pause(task)
-        post = self._post(task, mail)
-        post.events, post.calls = (received, told.row(task.now())), tuple(rows)
-        try:
-            receipt = await self.context.store.post(post)
-        except BaseException:
-            for row in rows:
-                task.calls.pop(row.key, None)
-            if task.row is post.task:
-                task.row, task.pausing = before, pausing
-                if not held:
-                    self.context.mailbox.unhold(task.task_id)
-            raise
-        task.fresh = False
-        self.context.events.publish(task.task_id, receipt.first_event, post.events)
+        change.mail.events.append(told.row(memory.now()))
+        memory.put(*rows)
+        change.post.calls = tuple(rows)
+        self.committer.pause(change)
 
-    def _surfaced(self, task: ActiveTask, mail: PeerMail, control: PeerControl) -> list[CallRow]:
+    def _surfaced(self, task: TaskMemory, mail: PeerMail, control: PeerControl) -> list[CallRow]:
         """Return the rows of a peer's open calls that are not known yet."""
         agent = mail.envelope.sender["address"]
         open_calls = [call for call in task.open_calls() if swarm_of_agent(call.agent) == mail.peer]
@@ -508,46 +476,31 @@ class PeerDoor:
             rows.append(CallRow(agent, call_id, made.model_dump_json(), shown))
         return rows
 
-    async def _resume(self, task: ActiveTask, mail: PeerMail, control: PeerControl) -> None:
-        """Give agents the results that the caller of the peer's task has given."""
-        received = self._received(mail, task.now())
+    async def _resume(self, task: ActiveTask, mail: PeerMail, control: PeerControl | None) -> bool:
+        """Give agents the results that the caller of the peer's task has given, if any."""
         waiting = {call.call_id for call in task.asked_calls() if call.kind != "approval"}
         results = [
             {"call_id": told["call_id"], "content": told.get("content", "")}
-            for told in control.calls
+            for told in (control.calls if control else ())
             if isinstance(told.get("call_id"), str) and told["call_id"] in waiting
         ]
         if task.row.state not in _OPEN or not results:
-            await self._file(task, mail, received)
-            return
+            return False
         request = RunRequest(
             message=mail.envelope, awaited=False, breakpoint_tool_call_result=results
         )
+        received = self._received(mail, task.now())
         await self.submissions.resume(task, request, self._inbox(mail), (received,))
+        self._note_taken(task, mail)
+        return True
 
-    async def _file(self, task: ActiveTask, mail: PeerMail, received: EventRow) -> None:
-        """Store that a message came which changes nothing."""
-        post = self._post(task, mail)
-        post.events = (received,)
-        receipt = await self.context.store.post(post)
-        self.context.events.publish(task.task_id, receipt.first_event, post.events)
+    def _file(self, change: TaskChange, mail: PeerMail) -> None:
+        """Tell in an event that a message came."""
+        change.mail.events.append(self._received(mail, change.mail.moment))
 
     # --- its parts ----------------------------------------------------------------------------
 
-    def _post(self, task: ActiveTask, mail: PeerMail) -> Post:
-        """Return a commit for mail of a peer; what the peer says of its own part is noted."""
-        if task.stored:
-            self._contribute(task, mail.peer, mail.contributors)
-        else:
-            task.change(title=mail.envelope.title)
-        return Post(
-            owner=self.context.owner,
-            task=task.row,
-            new=not task.stored,
-            inbox=self._inbox(mail),
-        )
-
-    def _contribute(self, task: ActiveTask, peer: str, names: Sequence[str]) -> None:
+    def _contribute(self, task: TaskMemory, peer: str, names: Sequence[str]) -> None:
         """Note the parts that a peer has in the task: for swarms that are known to take part.
 
         A MAIL 1.3.6 peer may know us by another id, so the first part is taken by its word.
@@ -582,7 +535,7 @@ class PeerDoor:
         told = EventDraft("interswarm_message_sent", f"swarm {peer} took mail", {"swarm": peer})
         return told.row(moment)
 
-    def _closed_calls(self, task: ActiveTask, peer: str) -> tuple[CallRow, ...]:
+    def _closed_calls(self, task: TaskMemory, peer: str) -> tuple[CallRow, ...]:
         """Return a peer's open calls as they are when nobody waits for their results."""
         now = task.now()
         theirs = (call for call in task.open_calls() if swarm_of_agent(call.agent) == peer)
@@ -628,59 +581,43 @@ class PeerDoor:
         self, task: ActiveTask, row: OutboxRow, outcome: DeliveryOutcome
     ) -> None:
         """Close a request that has no answer, unless the task waits for its own caller."""
-        if task.row.state is TaskState.PAUSED or not await self._is_stored(row, "delivered"):
-            return
-        mail = Mail(task)
-        mail.events.append(self._error(row, outcome, mail.moment))
-        if row.sender:
-            body = _UNANSWERED.format(to=_addressed_to(row), reason=outcome.reason)
-            self._notify(mail, row.sender, Subject.UNDELIVERABLE, body, row.ref)
-        post = Post(
-            owner=self.context.owner,
-            task=task.row,
-            deliveries=mail.deliveries,
-            events=tuple(mail.events),
-            outbox_changes=(OutboxChange(row.id, "done"),),
-        )
-        receipt = await self.context.store.post(post)
-        task.peers().close((row.peer, row.ref))
-        await self.submissions.delivered(task, mail, post, receipt, None, reopened=False)
+        async with TaskChange(self.context, task, patient=False) as change:
+            if change.memory.row.state is TaskState.PAUSED:
+                return
+            if not await self._is_stored(row, "delivered"):
+                return
+            mail = change.mail
+            mail.events.append(self._error(row, outcome, mail.moment))
+            if row.sender:
+                body = _UNANSWERED.format(to=_addressed_to(row), reason=outcome.reason)
+                self._notify(mail, row.sender, Subject.UNDELIVERABLE, body, row.ref)
+            change.memory.peers().close((row.peer, row.ref))
+            change.post = Post(self.context.owner, task.row)
+            change.post.outbox_changes = (OutboxChange(row.id, "done"),)
+            self.submissions.goes_on(change)
 
     async def _settle_in(self, task: ActiveTask, row: OutboxRow, outcome: DeliveryOutcome) -> None:
         if row.told and outcome.state == "delayed":
             return
-        peering, mail, before = task.peers(), Mail(task), task.row
-        change, lost = self._outcome(task, mail, row, outcome)
-        refs = self._refs(task, row.peer, lost)
-        post = Post(
-            owner=self.context.owner,
-            task=task.row,
-            deliveries=mail.deliveries,
-            events=tuple(mail.events),
-            outbox_changes=(change,),
-            answered=tuple((row.peer, ref) for ref, _ in refs),
-        )
-        try:
-            receipt = await self.context.store.post(post)
-        except BaseException:
-            # Whether it was stored is not known: the next call asks the store.
-            peering.unsent.discard((row.peer, row.message_id))
-            if task.row is post.task:
-                task.row = before
-            raise
-        if outcome.state != "delayed":
-            peering.unsent.discard((row.peer, row.message_id))
-        if outcome.state == "undeliverable":
-            peering.close((row.peer, row.ref))
-            peering.sent[row.peer] -= not _says_silent(row)
-        for ref, _ in refs:
-            peering.close((row.peer, ref))
-        if task.row.state is TaskState.PAUSED:
-            self.context.mailbox.hold(task.task_id, Hold.FIRM)
-        await self.submissions.delivered(task, mail, post, receipt, None, reopened=False)
+        async with TaskChange(self.context, task, patient=False) as change:
+            memory, peering = change.memory, change.memory.peers()
+            settled, lost = self._outcome(memory, change.mail, row, outcome)
+            refs = self._refs(memory, row.peer, lost)
+            post = change.post = Post(self.context.owner, memory.row, outbox_changes=(settled,))
+            post.answered = tuple((row.peer, ref) for ref, _ in refs)
+            if outcome.state != "delayed":
+                peering.unsent.discard((row.peer, row.message_id))
+            if outcome.state == "undeliverable":
+                peering.close((row.peer, row.ref))
+                peering.sent[row.peer] -= not _says_silent(row)
+            for ref, _ in refs:
+                peering.close((row.peer, ref))
+            if memory.row.state is TaskState.PAUSED:
+                change.on_applied(self.context.mailbox.hold, task.task_id, Hold.FIRM)
+            self.submissions.goes_on(change)
 
     def _outcome(
-        self, task: ActiveTask, mail: Mail, row: OutboxRow, outcome: DeliveryOutcome
+        self, task: TaskMemory, mail: Mail, row: OutboxRow, outcome: DeliveryOutcome
     ) -> tuple[OutboxChange, list[Ask]]:
         """Pack what is told of an outcome; return what becomes of the row, and requests lost."""
         told = not _says_silent(row)
@@ -699,12 +636,12 @@ class PeerDoor:
             mail.events.append(self._error(row, outcome, mail.moment))
         return change, self._tell_sender(task, mail, row, outcome)
 
-    def _refs(self, task: ActiveTask, peer: str, asks: Sequence[Ask]) -> list[tuple[str, Ask]]:
+    def _refs(self, task: TaskMemory, peer: str, asks: Sequence[Ask]) -> list[tuple[str, Ask]]:
         requests = task.peers().requests
         return [(ref, ask) for (at, ref), ask in requests.items() if at == peer and ask in asks]
 
     def _tell_sender(
-        self, task: ActiveTask, mail: Mail, row: OutboxRow, outcome: DeliveryOutcome
+        self, task: TaskMemory, mail: Mail, row: OutboxRow, outcome: DeliveryOutcome
     ) -> list[Ask]:
         """Pack what agents are told of mail that does not arrive; return requests lost with it.
 
@@ -712,7 +649,7 @@ class PeerDoor:
         """
         to = _addressed_to(row)
         gone = outcome.state == "undeliverable"
-        if row.sender and not gone and task.stored and task.row.state not in _OPEN:
+        if row.sender and not gone and task.row.state not in _OPEN:
             return []  # by the time somebody continues the task, this is old news
         if row.sender:
             subject = Subject.UNDELIVERABLE if gone else Subject.DELIVERY_DELAYED

@@ -55,12 +55,16 @@ def note_ask(asks: Asks, envelope: Envelope) -> None:
     if kind == "request":
         asks.setdefault((sender, envelope.recipients[0]["address"]), []).append(envelope.ref)
     elif kind == "response":
-        key = (envelope.recipients[0]["address"], sender)
-        open_requests = asks.get(key, [])
-        if envelope.ref in open_requests:
-            open_requests.remove(envelope.ref)
-            if not open_requests:
-                del asks[key]
+        close_ask(asks, envelope.recipients[0]["address"], sender, envelope.ref)
+
+
+def close_ask(asks: Asks, asker: str, asked: str, ref: str) -> None:
+    """Note that a request is open no more, if it is."""
+    refs = asks.get((asker, asked), [])
+    if ref in refs:
+        refs.remove(ref)
+        if not refs:
+            del asks[asker, asked]
 
 
 class Ask(NamedTuple):
@@ -99,6 +103,7 @@ class Peering:
         news: Whether reports came since the last time that others were told.
         own: The latest report of this side.
         closed: Whether the task has ended in the swarm of its owner, and so everywhere.
+        shut: Requests of local agents, by (peer, ref), that a draft has closed.
     """
 
     host: str = ""
@@ -118,6 +123,37 @@ class Peering:
     news: bool = False
     own: Report | None = None
     closed: bool = False
+    shut: dict[tuple[str, str], Ask] = field(default_factory=dict)
+
+    def draft(self) -> "Peering":
+        """Return a copy of the accounts that what agents say changes; the rest is the same."""
+        return Peering(
+            self.host,
+            dict(self.requests),
+            dict(self.owed),
+            set(self.unsent),
+            dict(self.writers),
+            self.met,
+            dict(self.contacts),
+            self.asks,
+            Counter(self.sent),
+            self.taken,
+            self.plain,
+            self.known,
+            self.firsthand,
+            self.told,
+            self.news,
+            self.own,
+            self.closed,
+        )
+
+    def adopt(self, draft: "Peering") -> None:
+        """Take the accounts of a draft over."""
+        self.requests, self.owed, self.unsent = draft.requests, draft.owed, draft.unsent
+        self.sent, self.writers, self.contacts = draft.sent, draft.writers, draft.contacts
+        self.own, self.met = draft.own, draft.met
+        for (_, ref), ask in draft.shut.items():
+            close_ask(self.asks, ask.asker, ask.asked, ref)
 
     def note_sent(self, envelope: Envelope) -> None:
         """Keep account of a message that a local agent sends."""
@@ -128,7 +164,7 @@ class Peering:
             if not peer:
                 continue
             self.contacts.setdefault(peer, address)
-            self.writers.setdefault(peer, set()).add(sender)
+            self.writers[peer] = self.writers.get(peer, set()) | {sender}
             if envelope.kind == "request":
                 self.requests[peer, envelope.ref] = Ask(sender, address, envelope.id)
             elif envelope.kind == "response":
@@ -138,7 +174,7 @@ class Peering:
         """Keep account of a message that an agent of a peer has sent."""
         peer, sender = swarm_of(envelope.sender), envelope.sender["address"]
         self.contacts[peer] = sender
-        self.met.update((recipient["address"], sender) for recipient in envelope.recipients)
+        self.met = self.met | {(each["address"], sender) for each in envelope.recipients}
         if envelope.kind == "request":
             asked = envelope.recipients[0]["address"]
             self.owed[peer, envelope.ref] = Ask(sender, asked, envelope.id)
@@ -148,11 +184,8 @@ class Peering:
     def close(self, key: tuple[str, str]) -> None:
         """Note that a request is answered, maybe by another agent, or will not be."""
         ask = self.requests.pop(key, None)
-        refs = self.asks.get((ask.asker, ask.asked), []) if ask else []
-        if ask and key[1] in refs:
-            refs.remove(key[1])
-            if not refs:
-                del self.asks[ask.asker, ask.asked]
+        if ask is not None:
+            self.shut[key] = ask
 
     def forget(self, peer: str) -> None:
         """Note that a peer's run has ended: its agents wait for no answers any more."""
@@ -296,6 +329,7 @@ async def load_peering(store: Store, owner: Owner, host: str, task_id: str) -> P
             peering.replay(event)
         after = events[-1].seq
         await asyncio.sleep(0)  # a long log must not hold up everybody else
+    peering.adopt(peering)
     peering.requests.clear()
     for row in await store.task_outbox(owner, task_id):
         if row.kind == "request" and row.state != "dead":

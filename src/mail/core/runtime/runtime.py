@@ -35,6 +35,7 @@ from mail.core.runtime.settings import UNSET, RuntimeSettings, Unset
 from mail.core.runtime.submission import RunRequest, Submissions
 from mail.core.runtime.system_messages import SystemMessages
 from mail.core.runtime.tool_dispatch import ToolDispatcher
+from mail.core.runtime.transaction import log_reports
 from mail.core.runtime.turn_commit import TurnCommitter
 from mail.core.runtime.turn_runner import TurnRunner
 from mail.core.runtime.validation import check_names
@@ -189,8 +190,8 @@ class MAILRuntime(Federation, RuntimeViews):
             SystemMessages(context),
             self._steps,
             self._hints,
-            self._scheduler.pump,
         )
+        context.wake = self._scheduler.pump
         tool_dispatcher = ToolDispatcher(context, ActionRunner(context))
         turns = TurnRunner(context, tool_dispatcher, self._committer)
         self._scheduler.run_turn = turns.run
@@ -294,7 +295,7 @@ class MAILRuntime(Federation, RuntimeViews):
             task
         ) in self._context.active_tasks:  # what was nobody's affair in manual mode may be stuck
             await self._committer.check(task)
-            self._committer.settle(task)
+            self._context.settle(task)
         await self.shutdown_event.wait()
 
     async def manual_step(self, request: StepRequest) -> MAILMessage:
@@ -328,7 +329,8 @@ class MAILRuntime(Federation, RuntimeViews):
         wait = self._context.settings.shutdown_grace if grace is None else grace
         for turn in await self._scheduler.drain(wait):
             with suppress(StoreError):  # it was the last chance
-                await self._committer.mail_delivery.log_reports(turn)
+                await log_reports(self._context, turn)
+        self._context.closed = True
         for task in self._context.active_tasks:
             for waiter in list(task.waiters):
                 waiter.fail(ShuttingDown(task.task_id))

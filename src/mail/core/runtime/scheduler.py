@@ -1,7 +1,6 @@
 """Starting turns: the mailbox's next message, as long as there is room for one more turn."""
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -9,7 +8,7 @@ from dataclasses import dataclass, field
 from mail.core.runtime.active_tasks import Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.mailbox import QueuedMessage
-from mail.errors import StoreError
+from mail.core.runtime.transaction import uncount_attempt
 from mail.logcontext import LogContext, begin
 
 logger = logging.getLogger(__name__)
@@ -27,6 +26,8 @@ class Scheduler:
 
     def pump(self) -> None:
         """Start as many turns as there is mail and room for."""
+        if not self.at_work:
+            self._quiet.set()  # whoever waits for that looks whether anything could start
         if not self.context.mailbox.offers:
             return
         shared = self.context.settings.turn_limit
@@ -139,11 +140,6 @@ class Scheduler:
         for turn in left:
             if not turn.begun:  # cancelled before its first step, it could not leave by itself
                 self._leave(turn)
-            await self._uncount(turn)
+            if turn.queued.claimed:
+                await uncount_attempt(self.context, turn)
         return left
-
-    async def _uncount(self, turn: Turn) -> None:
-        """Take back the attempt that was counted on mail which was put off in good order."""
-        if turn.queued.claimed:
-            with contextlib.suppress(StoreError):  # consumed meanwhile, or the store is gone
-                await self.context.store.release(self.context.owner, turn.seq)

@@ -4,6 +4,8 @@ It is tried again as a new delivery of the same message to the same agent, whose
 anew. Docs: ``docs/tasks.md``.
 """
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,15 +13,15 @@ from mail.core.approvals import Answerer
 from mail.core.envelope import Envelope
 from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.context import RuntimeContext
-from mail.core.runtime.delivery import Mail
 from mail.core.runtime.mailbox import QueuedMessage
 from mail.core.runtime.mailbox_loader import MailboxLoader
 from mail.core.runtime.peering import swarm_of
 from mail.core.runtime.submission import RunRequest, Submissions
+from mail.core.runtime.transaction import TaskChange
 from mail.core.runtime.turn import Control, ControlKind
 from mail.core.runtime.turn_result import EventDraft
 from mail.core.tasks import TaskState
-from mail.db.post import Post, Receipt
+from mail.db.post import Post
 from mail.db.records import AsideRow, Delivery
 from mail.errors import NotSetAside, RetryRefused, ShuttingDown, StoreConflict
 
@@ -60,44 +62,30 @@ class SetAside:
             row = await self._find(task, number)
             envelope = Envelope.from_json(row.delivery.payload)
             control = Control.from_json(row.delivery.control)
-            if task.row.state is TaskState.PAUSED:
-                raise task.paused_error()
-            problem = await self._problem(task, row, envelope, control)
-            if problem:
-                raise RetryRefused(f"mail {number} cannot be tried again: {problem}")
-            if not task.loaded:
-                await self.mailbox_loader.recall(task)
-            delivery = row.delivery._replace(seq=0, attempts=0)
-            mail = Mail(task, [QueuedMessage(delivery, envelope, control)])
-            await self._deliver(task, mail, row, by)
-
-    async def _deliver(self, task: ActiveTask, mail: Mail, row: AsideRow, by: Answerer) -> None:
-        before, people = task.row, set(task.people)
-        joins = before.state is TaskState.RUNNING
-        envelope = mail.queued_messages[0].envelope
-        self.submissions.reopen(task, RunRequest(message=envelope, awaited=False), joins=joins)
-        task.change(awaited=True)  # the run is to come to its end, whoever looks
-        task.note_waiting(envelope)
-        mail.events.append(_told("mail_retried", row, by).row(mail.moment))
-        post = self._post(task, row)
-        post.deliveries, post.events = mail.deliveries, tuple(mail.events)
-        try:
-            receipt = await self._store(post)
-        except BaseException:
-            task.people.intersection_update(people)
-            if task.row is post.task:
-                task.row = before
-            raise
-        await self.submissions.delivered(task, mail, post, receipt, None, reopened=not joins)
+            async with self._change(task, row) as change:
+                if change.memory.row.state is TaskState.PAUSED:
+                    raise change.memory.paused_error()
+                problem = await self._problem(task, row, envelope, control)
+                if problem:
+                    raise RetryRefused(f"mail {number} cannot be tried again: {problem}")
+                if not task.loaded:
+                    await self.mailbox_loader.recall(task)
+                joins = change.memory.row.state is TaskState.RUNNING
+                delivery = row.delivery._replace(seq=0, attempts=0)
+                change.mail.queued_messages.append(QueuedMessage(delivery, envelope, control))
+                change.mail.events.append(_told("mail_retried", row, by).row(change.mail.moment))
+                request = RunRequest(message=envelope, awaited=False)
+                self.submissions.reopen(change, request, joins=joins)
+                change.memory.change(awaited=True)  # the run is to come to its end, whoever looks
+                if task.is_personal(envelope):
+                    change.came.add(envelope.id)
+                change.on_applied(task.note_waiting, envelope)
 
     async def _discard(self, task_id: str, number: int, by: Answerer) -> None:
         async with self.submissions.hold(task_id, new=False, brings_mail=False) as task:
             row = await self._find(task, number)
-            event = _told("mail_discarded", row, by).row(task.now())
-            post = self._post(task, row)
-            post.events = (event,)
-            receipt = await self._store(post)
-            self.context.events.publish(task_id, receipt.first_event, post.events)
+            async with self._change(task, row) as change:
+                change.mail.events.append(_told("mail_discarded", row, by).row(change.mail.moment))
 
     async def _find(self, task: ActiveTask, number: int) -> AsideRow:
         if self.context.draining:
@@ -137,14 +125,15 @@ class SetAside:
             if each.seq not in unread
         )
 
-    def _post(self, task: ActiveTask, row: AsideRow) -> Post:
-        return Post(owner=self.context.owner, task=task.row, unset=(row.delivery.seq,))
-
-    async def _store(self, post: Post) -> Receipt:
+    @asynccontextmanager
+    async def _change(self, task: ActiveTask, row: AsideRow) -> AsyncIterator[TaskChange]:
+        """Begin a change by which mail is not set aside any more."""
+        post = Post(self.context.owner, task.row, unset=(row.delivery.seq,))
         try:
-            return await self.context.store.post(post)
+            async with TaskChange(self.context, task, patient=False, post=post) as change:
+                yield change
         except StoreConflict:  # another process, while this one was not looking
-            raise NotSetAside(post.task.task_id, post.unset[0]) from None
+            raise NotSetAside(task.task_id, row.delivery.seq) from None
 
 
 def _is_foreign(envelope: Envelope) -> bool:

@@ -8,15 +8,16 @@ from collections import deque
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from mail.core.addresses import format_contributor
 from mail.core.approvals import Answer, Answerer
 from mail.core.envelope import Envelope
-from mail.core.runtime.active_tasks import ActiveTask
+from mail.core.runtime.active_tasks import ActiveTask, TaskClock
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.correspondence import load_correspondence
-from mail.core.runtime.delivery import Mail, MailDelivery
+from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.held_calls import Answered, Decision, checked, decide, resume
 from mail.core.runtime.mailbox import Hold
 from mail.core.runtime.mailbox_loader import MailboxLoader
@@ -24,7 +25,7 @@ from mail.core.runtime.offers import check_offer, load_offer, offer_row
 from mail.core.runtime.peering import load_peering, swarm_of
 from mail.core.runtime.policy import local_recipients
 from mail.core.runtime.settings import UNSET, Unset
-from mail.core.runtime.team_waits import end_of_waits
+from mail.core.runtime.transaction import TaskChange, delete, go_on, to_its_end
 from mail.core.runtime.turn import Control
 from mail.core.runtime.turn_commit import TurnCommitter
 from mail.core.runtime.waiters import Waiter
@@ -35,7 +36,7 @@ from mail.core.tools.offer import NO_OFFER, Offer
 from mail.core.wire import MAILMessage
 from mail.db.calls import CallRow
 from mail.db.desk import PARTICIPANT_ROLE
-from mail.db.post import Post, Receipt
+from mail.db.post import Post
 from mail.db.records import (
     EventRow,
     IdempotencyRow,
@@ -44,6 +45,7 @@ from mail.db.records import (
     TaskRow,
 )
 from mail.errors import (
+    ApprovalClosed,
     KeyTaken,
     ProtocolError,
     ShuttingDown,
@@ -154,7 +156,10 @@ class Submissions:
         work = asyncio.create_task(doing)
         self._work.add(work)
         work.add_done_callback(self._work.discard)
-        return await asyncio.shield(work)
+        try:
+            return await asyncio.shield(work)
+        finally:
+            del work  # a failure leads back here
 
     async def accept(self, request: RunRequest) -> Waiter | None:
         """Check, store and deliver what a request asks for.
@@ -178,16 +183,7 @@ class Submissions:
         self._check(envelope, request.resume_from)
         if request.offer is not None:
             check_offer(request.offer, self.context)
-        if not self.context.store.durable:
-            return await self._take_in(envelope, request)
-        # A commit that is under way cannot be called back: a caller that gives up must not leave
-        # a stored message behind that nobody hands out.
-        work = asyncio.ensure_future(self._take_in(envelope, request))
-        try:
-            return await asyncio.shield(work)
-        except asyncio.CancelledError:
-            work.add_done_callback(self._unclaimed)
-            raise
+        return await self._take_in(envelope, request)
 
     async def _take_in(self, envelope: Envelope, request: RunRequest) -> Waiter | None:
         async with self.hold(envelope.task_id, new=request.resume_from is None) as task:
@@ -210,16 +206,7 @@ class Submissions:
         request = RunRequest(message=queued, awaited=False)
         async with self.hold(queued.task_id, new=True) as task:
             self._check_open()
-            task.steps_due[step.ref] = answer
-            try:
-                await self._deliver(task, queued, request, control)
-            except BaseException:
-                task.steps_due.pop(step.ref, None)
-                raise
-
-    def _unclaimed(self, work: "asyncio.Future[Waiter | None]") -> None:
-        if not work.cancelled() and work.exception() is None:
-            self._leave(work.result())
+            await self._deliver(task, queued, request, control, (step.ref, answer))
 
     async def cancel(self, task_id: str) -> None:
         """Cancel an open task; a finished one stays as it is.
@@ -235,9 +222,12 @@ class Submissions:
 
     async def _end(self, task: ActiveTask) -> None:
         """Cancel a task if it is open."""
-        if task.row.state in (TaskState.RUNNING, TaskState.PAUSED):
-            ending = self.committer.endings.cancel(task)
-            await self.committer.end(task, ending, cancel_mail=True)
+        async with TaskChange(self.context, task) as change:
+            if change.memory.row.state in (TaskState.RUNNING, TaskState.PAUSED):
+                owner, row = self.context.owner, task.row
+                change.post = Post(owner, row, cancel_mail=True)
+                self.committer.end(change, self.committer.endings.cancel(change))
+                self.committer.tell_peers(change)
 
     async def delete(self, task_id: str, *, cancel: bool) -> None:
         """Delete a task with everything that is stored of it.
@@ -259,23 +249,14 @@ class Submissions:
                     f"task '{task_id}' is running; cancel it first, or delete it with cancel=true"
                 )
             await self._end(task)
-            await self._remove(task)
+            await delete(self.context, task)
+            self.context.active_tasks.forget(task_id)
+            self.context.events.end(task_id)
             peers = task.row.remote_swarms
         while await self.context.store.purge():
             pass
         if self.context.gateway is not None:
             self.context.gateway.wake(peers)  # mail in front of their last words is gone now
-
-    async def _remove(self, task: ActiveTask) -> None:
-        """Take a task out of the store, and out of memory as soon as its turns have ended."""
-        async with task.commits:
-            try:
-                await self.context.store.delete_task(self.context.owner, task.task_id)
-            except StoreConflict:
-                raise UnknownTask(task.task_id) from None
-            task.deleted, task.stored = True, False
-        self.context.active_tasks.forget(task.task_id)
-        self.context.events.end(task.task_id)
 
     def _check_open(self) -> None:
         """Refuse who would begin to wait when all that wait have been told of the shutdown."""
@@ -320,10 +301,10 @@ class Submissions:
             task = self.context.active_tasks.add(
                 ActiveTask(
                     self._blank(task_id),
+                    TaskClock(self.context.clock),
+                    self.context.host,
+                    self.context.guest,
                     fresh=True,
-                    clock=self.context.clock,
-                    host=self.context.host,
-                    guest=self.context.guest,
                 )
             )
         task.arriving += brings_mail
@@ -338,13 +319,24 @@ class Submissions:
                 if not task.stored and not new:
                     await self.load(task)
                 yield task
+        except GeneratorExit:  # thrown away with its event loop, where nothing can be looked after
+            task.stored = False
+            raise
         finally:
             end(token)
             task.arriving -= brings_mail
             task.pins -= not brings_mail
             if task.stored:
-                await self.committer.check(task)
-            self.committer.settle(task)
+                await self._look_after(task)
+            self.context.settle(task)
+
+    async def _look_after(self, task: ActiveTask) -> None:
+        """See whether the task has been left without work; whoever was cancelled does not wait."""
+        looking, caller = self.committer.check(task), asyncio.current_task()
+        if caller is not None and caller.cancelling():
+            go_on(looking, self.context.under_way)
+        else:
+            await to_its_end(looking, self.context.under_way)
 
     def _blank(self, task_id: str) -> TaskRow:
         owner = self.context.owner
@@ -366,7 +358,7 @@ class Submissions:
         known = self.context.active_tasks.resting(row)
         if known is not None:
             task.offer = known.offer
-            task.continue_from(known.latest)
+            task.times.go_on_from(known.latest)
             task.take_up(known.peering)
             task.letters = known.letters
         else:
@@ -379,7 +371,7 @@ class Submissions:
         task.calls = {call.key: call for call in calls if not call.is_wait}
         self.committer.restore_waits(task, calls)
         task.offer = await load_offer(self.context, task.task_id)
-        task.continue_from(await store.latest_time(owner, task.task_id))
+        task.times.go_on_from(await store.latest_time(owner, task.task_id))
         if self.context.host or row.remote_swarms:
             task.take_up(await load_peering(store, owner, self.context.host, task.task_id))
         if self.context.participants or self.context.owner.role == PARTICIPANT_ROLE:
@@ -396,17 +388,17 @@ class Submissions:
         envelope: Envelope,
         request: RunRequest,
         control: Control | None = None,
+        step: "tuple[str, asyncio.Future[MAILMessage]] | None" = None,
     ) -> Waiter | None:
+        given = task, envelope, request, control, step
         if not task.stored:
             try:
-                return await self._open(task, envelope, request, control, new=True)
+                return await self._open(*given, new=True)
             except KeyTaken:
                 raise
             except StoreConflict:
                 await self.load(task)
-        if task.row.state is TaskState.PAUSED:
-            raise task.paused_error()
-        return await self._open(task, envelope, request, control, new=False)
+        return await self._open(*given, new=False)
 
     async def _open(
         self,
@@ -414,47 +406,45 @@ class Submissions:
         envelope: Envelope,
         request: RunRequest,
         control: Control | None,
+        step: "tuple[str, asyncio.Future[MAILMessage]] | None",
         *,
         new: bool,
     ) -> Waiter | None:
         """Post a message into a new, finished or running task."""
-        self._check_open()
-        mail = Mail(task)
-        self.mail_delivery.add(mail, envelope, control)
-        before, offer = task.row, task.offer
-        joins = before.state is TaskState.RUNNING and not new
-        if joins and request.offer is not None:
-            raise ProtocolError(_IN_PROGRESS)
-        self.reopen(task, request, joins=joins)
-        if new:
-            task.change(title=envelope.title)
-        if not joins:
-            task.offer = request.offer or NO_OFFER
-        waiter = self._wait(task, request, envelope.id, consumed=False)
-        if envelope.sender["address_type"] != "system":
-            task.people.add(envelope.id)
-        post = Post(
-            owner=self.context.owner,
-            task=task.row,
-            new=new,
-            memories=_memories(task, offer, request, mail),
-            once=request.once_for(task.task_id, envelope.id),
-            deliveries=mail.deliveries,
-            events=tuple(mail.events),
-        )
-        post.calls, post.histories = end_of_waits(mail.answers)
-        try:
-            receipt = await self.context.store.post(post)
-        except BaseException:
-            mail.undo()
-            task.people.discard(envelope.id)
-            self._leave(waiter)
-            if task.row is post.task:
-                task.row, task.offer = before, offer
-            raise
-        task.stored = True
-        await self.delivered(task, mail, post, receipt, waiter, reopened=not joins)
-        return waiter
+        async with TaskChange(self.context, task, patient=False) as change:
+            self._check_open()
+            memory = change.memory
+            if not new and memory.row.state is TaskState.PAUSED:
+                raise memory.paused_error()
+            joins = memory.row.state is TaskState.RUNNING and not new
+            if joins and request.offer is not None:
+                raise ProtocolError(_IN_PROGRESS)
+            self.mail_delivery.add(change.mail, envelope, control)
+            self.reopen(change, request, joins=joins)
+            if new:
+                memory.change(title=envelope.title)
+            if not joins:
+                memory.offer = request.offer or NO_OFFER
+            change.waiter = self._wait(task, request, envelope.id, consumed=False)
+            if envelope.sender["address_type"] != "system":
+                change.came.add(envelope.id)
+            if step is not None:
+                change.on_applied(self._wait_for_step, task, *step)
+            change.post = Post(
+                owner=self.context.owner,
+                task=memory.row,
+                new=new,
+                memories=_memories(change, request),
+                once=request.once_for(task.task_id, envelope.id),
+            )
+        return change.waiter
+
+    def _wait_for_step(
+        self, task: ActiveTask, ref: str, answer: "asyncio.Future[MAILMessage]"
+    ) -> None:
+        task.steps_due[ref] = answer
+        if self.context.closed:
+            self.committer.steps.close(task)
 
     async def decide(
         self, task_id: str, approval_id: str, answer: Answer, by: Answerer
@@ -481,9 +471,15 @@ class Submissions:
             row = next(rows, None)
             if row is None:
                 raise UnknownApproval
-            answer = await checked(task, row, answer, by, self.context)
-            decision = decide(task, [Answered(row, answer, by)], self.mail_delivery)
-            await self._go_on(task, decision)
+            answer = await checked(row, answer, by, self.context)
+            if not task.loaded:
+                await self.mailbox_loader.recall(task)
+            async with TaskChange(self.context, task, patient=False) as change:
+                newest = change.memory.calls.get(row.key)
+                if newest is not row:  # its run has ended meanwhile
+                    raise ApprovalClosed(newest.status if newest else "ignored")
+                answered = [Answered(row, answer, by)]
+                self._go_on(change, decide(change.memory, answered, self.mail_delivery))
             return task.calls[row.key], task.row
 
     async def resume(
@@ -501,71 +497,72 @@ class Submissions:
             inbox: The mail of a peer that brings them.
             events: What is told of that.
         """
-        results = request.breakpoint_tool_call_result
-        decision = resume(task, results, self.mail_delivery)
-        return await self._go_on(task, decision, request, inbox, events)
-
-    async def _go_on(
-        self,
-        task: ActiveTask,
-        decision: Decision,
-        request: RunRequest | None = None,
-        inbox: InboxRow | None = None,
-        events: tuple[EventRow, ...] = (),
-    ) -> Waiter | None:
-        """Store answers to open calls, and let the agents go on; a person's is no request."""
         if not task.loaded:
             await self.mailbox_loader.recall(task)
-        self._check_open()
-        before, was_pausing, offer = task.row, task.pausing, task.offer
-        was_running = before.state is TaskState.RUNNING
-        decision.apply()
-        waiter = None if request is None else self._wait(task, request, "", consumed=True)
-        if waiter is not None:
-            waiter.steps = decision.steps
-        if decision.ready or decision.carried_out or was_running:
-            self.reopen(task, request, joins=was_running)
-        else:
-            task.change(awaited=True)
-            task.pausing = True
-        if request is None:
-            task.change(awaited=True)  # the run is to come to its end, whoever looks
-        post = Post(owner=self.context.owner, task=task.row)
-        if request is not None:
-            task.offer = request.offer or offer
-            post.once = request.once_for(task.task_id)
-            post.memories = _memories(task, offer, request, decision.mail)
-        decision.fill(post)
-        post.inbox, post.events = inbox, (*events, *post.events)
-        try:
-            async with task.commits:  # never before the commit that stores the calls
-                receipt = await self.context.store.post(post)
-        except BaseException:
-            decision.undo()
-            self._leave(waiter)
-            if task.row is post.task:
-                task.row, task.pausing, task.offer = before, was_pausing, offer
-            raise
-        decision.stored()
-        await self.delivered(task, decision.mail, post, receipt, waiter, reopened=not was_running)
-        return waiter
+        results = request.breakpoint_tool_call_result
+        async with TaskChange(self.context, task, patient=False) as change:
+            decision = resume(change.memory, results, self.mail_delivery)
+            self._go_on(change, decision, request)
+            if change.post is not None:
+                change.post.inbox, change.post.events = inbox, (*events, *change.post.events)
+        return change.waiter
 
-    def reopen(self, task: ActiveTask, request: RunRequest | None, *, joins: bool) -> None:
+    def _go_on(
+        self, change: TaskChange, decision: Decision, request: RunRequest | None = None
+    ) -> None:
+        """Let the agents go on whose calls are answered; a person's answer is no request."""
+        self._check_open()
+        task, memory = change.task, change.memory
+        was_running = memory.row.state is TaskState.RUNNING
+        change.on_applied(decision.stored, task)
+        if decision.ready or decision.carried_out or was_running:
+            self.reopen(change, request, joins=was_running)
+        else:
+            memory.change(awaited=True)
+            memory.pausing = True
+        change.bring(decision.mail)
+        self.goes_on(change)
+        change.post = post = decision.post()
+        if request is None:
+            memory.change(awaited=True)  # the run is to come to its end, whoever looks
+            return
+        change.waiter = self._wait(task, request, "", consumed=True)
+        if change.waiter is not None:
+            change.waiter.steps = decision.steps
+        memory.offer = request.offer or memory.offer
+        post.memories = _memories(change, request)
+        post.once = request.once_for(task.task_id)
+
+    def reopen(self, change: TaskChange, request: RunRequest | None, *, joins: bool) -> None:
         """Let a run begin or go on; without a request nobody waits for its answer."""
+        memory, task = change.memory, change.task
         limit = UNSET if request is None else request.max_steps
         awaited = request is not None and request.awaited
         if isinstance(limit, Unset):
-            limit = task.row.max_steps if joins else self.context.settings.max_steps
-        task.change(
+            limit = memory.row.max_steps if joins else self.context.settings.max_steps
+        memory.change(
             state=TaskState.RUNNING,
-            steps=task.row.steps if joins else 0,
+            steps=memory.row.steps if joins else 0,
             max_steps=limit,
-            awaited=awaited or bool(task.waiters) or (joins and task.row.awaited),
+            awaited=awaited or bool(task.waiters) or (joins and memory.row.awaited),
             # A run at its limit is being finished; the new message is for the run after it.
             finish_asked=joins
-            and task.row.finish_asked
+            and memory.row.finish_asked
             and self.context.mailbox.held(task.task_id),
         )
+        self.goes_on(change, reopened=not joins)
+
+    def goes_on(self, change: TaskChange, *, reopened: bool = False) -> None:
+        """See that the mail of a running task is in the mailbox, once a change is stored."""
+        if reopened:
+            change.on_applied(self.context.mailbox.unhold, change.task.task_id)
+        if not (change.task.loaded or change.later):
+            change.later.append(partial(self._load_mail, change.task))
+
+    async def _load_mail(self, task: ActiveTask) -> None:
+        if task.row.state is TaskState.RUNNING and not task.loaded:
+            await self.mailbox_loader.load(task)
+            self.context.wake()
 
     def _wait(
         self, task: ActiveTask, request: RunRequest, message_id: str, *, consumed: bool
@@ -574,48 +571,8 @@ class Submissions:
             return None
         future = asyncio.get_running_loop().create_future()
         waiter = Waiter(task.task_id, task.waiters, message_id, future, consumed)
-        if request.streamed:
-            waiter.subscription = self.context.events.subscribe(
-                task.task_id, deltas=request.stream_tokens
-            )
-        task.waiters.append(waiter)
+        waiter.streamed, waiter.stream_tokens = request.streamed, request.stream_tokens
         return waiter
-
-    def _leave(self, waiter: Waiter | None) -> None:
-        if waiter is None:
-            return
-        waiter.leave()
-        if waiter.subscription is not None:
-            self.context.events.unsubscribe(waiter.subscription)
-
-    async def delivered(
-        self,
-        task: ActiveTask,
-        mail: Mail,
-        post: Post,
-        receipt: Receipt,
-        waiter: Waiter | None,
-        *,
-        reopened: bool,
-    ) -> None:
-        self.context.stored(task, post, receipt)
-        if waiter is not None:
-            waiter.began = receipt.first_event
-            if waiter.subscription is not None:
-                waiter.subscription.cursor = receipt.first_event - 1
-        self.context.events.publish(task.task_id, receipt.first_event, post.events)
-        if task.row.state is TaskState.RUNNING and not task.loaded:
-            if reopened:  # what came during the pause may have held it
-                self.context.mailbox.unhold(task.task_id)
-            for envelope in mail.envelopes:  # answers count, too; the loader sees only requests
-                task.note_sent(envelope)
-            self.mail_delivery.end_waits(mail)
-            await self.mailbox_loader.load(task)
-        else:
-            await self.mail_delivery.hand_out(task, mail, receipt)
-            if reopened and task.row.state is TaskState.RUNNING:
-                self.context.mailbox.unhold(task.task_id)
-        self.committer.wake()
 
     async def recover(self, row: TaskRow) -> None:
         """Take up a task that an earlier process left running or half paused."""
@@ -633,10 +590,8 @@ class Submissions:
                     await self.mailbox_loader.refill(task, recovered=True)
 
 
-def _memories(
-    task: ActiveTask, before: Offer, request: RunRequest, mail: Mail
-) -> tuple[MemoryRow, ...]:
+def _memories(change: TaskChange, request: RunRequest) -> tuple[MemoryRow, ...]:
     """Return what is stored with a request: its own rows, and the task's offer if it changes."""
-    if task.offer == before:
+    if change.memory.offer == change.task.offer:
         return request.memories
-    return (offer_row(task, mail.moment), *request.memories)
+    return (offer_row(change.memory, change.mail.moment), *request.memories)

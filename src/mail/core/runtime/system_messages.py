@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
-from mail.core.runtime.active_tasks import ActiveTask, Turn
+from mail.core.runtime.active_tasks import TaskMemory, Turn
 from mail.core.runtime.context import RuntimeContext
-from mail.core.runtime.endings import Ending, Endings
+from mail.core.runtime.endings import Endings
+from mail.core.runtime.transaction import Ending, TaskChange
 from mail.core.runtime.turn import Control, ControlKind
 from mail.core.runtime.turn_result import Reprompt
 
@@ -72,7 +73,7 @@ class SystemMessages:
         return notice, control
 
     def finish(
-        self, task: ActiveTask, reason: str, cycle: Sequence[str] = ()
+        self, task: TaskMemory, reason: str, cycle: Sequence[str] = ()
     ) -> tuple[Envelope, Control]:
         """Return the message that asks the finisher to end the task (MAIL-TASK-14).
 
@@ -90,8 +91,11 @@ class SystemMessages:
         notice = self.context.composer.notice(task.task_id, self.context.finisher, subject, body)
         return notice, Control(ControlKind.FINISH, reason=reason)
 
-    def what_there_is(self, task: ActiveTask, endings: Endings, turn: Turn | None = None) -> Ending:
+    def what_there_is(
+        self, change: TaskChange, endings: Endings, turn: Turn | None = None
+    ) -> Ending:
         """End a task that its finisher did not finish with the newest mail it was sent."""
+        task = change.memory
         finisher = {"address_type": "agent", "address": self.context.finisher}
         bodies = [
             event.extra["full_message"]["message"]["body"]
@@ -105,7 +109,7 @@ class SystemMessages:
         )
         agent = turn.agent if turn else self.context.finisher
         return endings.complete_as(
-            task, agent, answer, Subject.MAXIMUM_STEPS_REACHED, at_limit=True
+            change, agent, answer, Subject.MAXIMUM_STEPS_REACHED, at_limit=True
         )
 
 

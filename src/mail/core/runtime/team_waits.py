@@ -56,7 +56,6 @@ class TeamWait:
         draft: What is waited for.
         until: The time at which it ends.
         control: The instruction to the turn that goes on with the result.
-        answered: A commit with its result is on its way.
         timer: Ends it in time; none until it is stored.
     """
 
@@ -64,7 +63,6 @@ class TeamWait:
     draft: WaitDraft
     until: str
     control: Control
-    answered: bool = False
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
 
     @classmethod

@@ -29,6 +29,7 @@ from mail.core.runtime.held_calls import accepted_call, describe, split_held
 from mail.core.runtime.histories import Entry
 from mail.core.runtime.settings import Quota, RuntimeSettings
 from mail.core.runtime.tool_dispatch import ToolDispatcher
+from mail.core.runtime.transaction import count_attempt, log, log_reports
 from mail.core.runtime.turn import ControlKind, Origin, Phase
 from mail.core.runtime.turn_commit import TurnCommitter
 from mail.core.runtime.turn_result import (
@@ -60,8 +61,8 @@ class Meter:
     was called. ``loop`` is the runtime's event loop; a report may come from any thread.
     """
 
+    context: RuntimeContext
     turn: Turn
-    mail_delivery: MailDelivery
     priced: bool
     loop: asyncio.AbstractEventLoop
     since: float
@@ -108,7 +109,7 @@ class Meter:
             return
         turn.reports.append(_retry(turn, model, error, attempt, seconds))
         with suppress(StoreError):  # the runtime stops
-            await self.mail_delivery.log_reports(turn)
+            await log_reports(self.context, turn)
 
 
 def _retry(turn: Turn, model: str, error: ModelError, attempt: int, seconds: float) -> EventRow:
@@ -345,7 +346,7 @@ class _Surroundings:
         step = turn.manual
         priced = settings.task_cost_limit is not None
         console = ConsoleSink() if self._context.print_llm_streams else NullSink()
-        meter = Meter(turn, self._mail_delivery, priced, self._loop, self._began)
+        meter = Meter(self._context, turn, priced, self._loop, self._began)
         return CallContext(
             task_id=turn.task.task_id,
             agent=turn.agent,
@@ -477,8 +478,7 @@ class TurnRunner:
         """
         queued = turn.queued
         if queued.recovered and not queued.claimed:
-            attempts = await self.context.store.claim(self.context.owner, turn.seq)
-            queued.claimed = True
+            attempts = await count_attempt(self.context, turn)
             if attempts > self.context.settings.max_attempts:
                 return None
         rows = {}
@@ -491,7 +491,8 @@ class TurnRunner:
             event = EventDraft(
                 "turn_restarted", f"agent {turn.agent} starts over", {"caller": turn.agent}
             )
-            await self.committer.mail_delivery.log(turn.task, turn.seq, event)
+            row = event.row(turn.task.now())
+            await log(self.context, turn.task, turn.seq, (row,))
         return rows
 
     async def _reply(
@@ -531,7 +532,11 @@ class TurnRunner:
             await self.committer.refuse(turn, reason)
             return None
         began = time.perf_counter()
-        reply = await self._call_agent(turn, messages)
+        try:
+            reply = await self._call_agent(turn, messages)
+        finally:  # an end that is being stored stops the turn, if it is stored
+            if turn.task.order.closing and not turn.stopped:
+                await turn.task.order.passed()
         duration = milliseconds(time.perf_counter() - began)
         if reply.size > _LARGE:
             await _let_others_on()
@@ -614,8 +619,7 @@ class TurnRunner:
         try:
             output = await function(messages, _choice(turn))
         except asyncio.CancelledError:
-            handle = turn.handle
-            if turn.abandoned or handle is None or handle.cancelling():
+            if turn.stopped:
                 raise
             raise AgentError(f"agent '{turn.agent}' cancelled itself") from None
         except SystemExit as error:  # one agent does not end the program of all others

@@ -106,6 +106,7 @@ class Waiter:
 
     ``among`` are all callers of the task.
     ``steps`` are the ids of the manual steps whose breakpoint calls the caller has answered.
+    A ``streamed`` one reads the run's events, with ``stream_tokens`` those of model calls, too.
     ``began`` is the number of the first event that is stored after the request was, ``ended`` that
     of the terminal event, once it is known.
     """
@@ -117,6 +118,8 @@ class Waiter:
     consumed: bool = False
     subscription: Subscription | None = None
     steps: frozenset[str] = frozenset()
+    streamed: bool = False
+    stream_tokens: bool = False
     began: int = 0
     ended: int = 0
 

@@ -1,0 +1,511 @@
+"""A change of a task: what is decided, the one commit that stores it, and what follows in memory.
+
+Changes of a task are made one after the other. A change decides on a draft of what is known of the
+task (`TaskChange.memory`), while it holds the task's order; then it is stored, and only then memory
+is changed, without an ``await``. So a change that is refused leaves nothing behind. What is left to
+do when the next change may come is done last. No other module commits anything of a task.
+"""
+
+import asyncio
+import logging
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final, Self
+
+from mail.core.runtime.active_tasks import ActiveTask, TaskMemory, Turn
+from mail.core.runtime.context import RuntimeContext
+from mail.core.runtime.correspondence import DeskParts
+from mail.core.runtime.delivery import Mail, MailDelivery
+from mail.core.runtime.team_waits import end_of_waits
+from mail.core.runtime.turn_result import EventDraft
+from mail.core.runtime.waiters import RunResult, Waiter
+from mail.core.tasks import TaskState
+from mail.db.calls import CallRow
+from mail.db.desk import DeskPost
+from mail.db.post import Post, Receipt, TurnCommit, size_beside_task
+from mail.db.records import EventRow, HistoryRow, MemoryRow, OutboxRow, TaskRow
+from mail.errors import DeskConflict, ShuttingDown, StoreConflict, StoreError, UnknownTask
+
+logger = logging.getLogger(__name__)
+
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 2.0
+_NOTHING: Final = Receipt(0, ())
+
+
+@dataclass(slots=True, kw_only=True)
+class Ending:
+    """The end of a run as it goes into a commit; the last event is the terminal one.
+
+    ``unanswered`` are the messages that it leaves to a later end; none if it is ``everybody``'s.
+    ``outbox`` is what other swarms are told of it, ``desk`` what participants are; with
+    ``close_requests`` nobody waits for the answers of other swarms any more.
+    """
+
+    result: RunResult
+    events: tuple[EventRow, ...]
+    response: str
+    everybody: bool = False
+    unanswered: set[str] = field(default_factory=set)
+    calls: tuple[CallRow, ...] = ()
+    histories: tuple[HistoryRow, ...] = ()
+    settled: tuple[int, ...] = ()
+    memories: tuple[MemoryRow, ...] = ()
+    outbox: tuple[OutboxRow, ...] = ()
+    desk: DeskParts | None = None
+    close_requests: bool = False
+
+    def add_to(self, post: Post) -> None:
+        """Add it to a commit, behind what that holds already; but for what `desk` says."""
+        post.events += self.events
+        post.histories += self.histories
+        post.calls += self.calls
+        post.memories += self.memories
+        post.settled += self.settled
+        post.outbox += self.outbox
+        post.response = self.response
+        post.snapshot = True
+        post.close_requests = self.close_requests
+
+
+@dataclass(slots=True, eq=False)
+class TaskChange:
+    """One change of a task, for ``async with``: its body decides, leaving it commits and applies.
+
+    A body that raises changes nothing, and so does a commit that is refused. With nothing to store,
+    what is to be applied is applied all the same. When whoever waits is cancelled while it is being
+    stored, it is brought to its end without them. The body must not begin another change of the
+    task.
+
+    Attributes:
+        turn: The turn that ends with it.
+        patient: Whether it is tried again until it is stored, when the store fails; the first
+            failure is raised else, and when the runtime stops.
+        post: What is stored beside the mail and the ending.
+        ending: The end of a run.
+        waiter: Who waits for an end from now on.
+        read: The ids of users' messages that are answered, or are to be by an ending.
+        came: The ids of users' messages that come with it.
+        applied: What is done when it is stored, before its events are published.
+        later: What is done after that, when the next change may come.
+        receipt: What the store gave out.
+
+    Raises:
+        StoreConflict: when it begins or ends: the turn's mail or the task is not there any more.
+        StoreError: it is not stored.
+    """
+
+    context: RuntimeContext
+    task: ActiveTask
+    turn: Turn | None = None
+    patient: bool = True
+    post: Post | None = None
+    ending: Ending | None = None
+    waiter: Waiter | None = None
+    read: set[str] = field(default_factory=set)
+    came: set[str] = field(default_factory=set)
+    applied: list[Callable[[], object]] = field(default_factory=list)
+    later: list[Callable[[], Awaitable[object]]] = field(default_factory=list)
+    receipt: Receipt = _NOTHING
+    _memory: TaskMemory | None = None
+    _mail: Mail | None = None
+
+    @property
+    def memory(self) -> TaskMemory:
+        """What is known of the task, as the change would have it."""
+        if self._memory is None:
+            self._memory = self.task.draft()
+        return self._memory
+
+    @property
+    def mail(self) -> Mail:
+        """The messages that are sent."""
+        if self._mail is None:
+            self._mail = Mail(self.memory)
+        return self._mail
+
+    def bring(self, mail: Mail) -> None:
+        """Send messages that were made for what is known of the task in this change."""
+        self._mail = mail
+
+    @property
+    def unread(self) -> set[str]:
+        """The ids of users' messages that nobody has answered once it is stored."""
+        return (self.task.people | self.came) - self.read
+
+    @property
+    def is_owed(self) -> bool:
+        """Tell whether somebody waits for an answer of the run once it is stored."""
+        return self.memory.owes_others or bool(self.task.waiters) or bool(self.unread)
+
+    @property
+    def others(self) -> bool:
+        """Tell whether other turns of the task are under way."""
+        turns = self.task.turns
+        turn = self.turn
+        return len(turns) > (turn is not None and turns.get(turn.agent) is turn)
+
+    @property
+    def last_event(self) -> int:
+        """The number of its last event."""
+        return self.receipt.first_event + (len(self.post.events) if self.post else 0) - 1
+
+    def on_applied(self, do: Callable[..., object], *arguments: object) -> None:
+        """Have something done when it is stored; it must not fail."""
+        self.applied.append(partial(do, *arguments) if arguments else do)
+
+    # --- from its begin to its end ------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        task = self.task
+        if not task.order.try_enter():
+            await task.order.enter(patient=self.patient)
+        if task.deleted or (self.turn is not None and self.turn.void):
+            task.order.leave()
+            raise StoreConflict(f"what task '{task.task_id}' was to do is void")
+        task.pins += 1
+        return self
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is not None:
+            self.applied.clear()
+            self.task.order.leave()
+            self.task.pins -= 1
+            return
+        try:
+            await to_its_end(self._finish(), self.context.under_way)
+        except asyncio.CancelledError:
+            if self.waiter is not None:
+                self.waiter.leave()
+                if self.waiter.subscription is not None:
+                    self.context.events.unsubscribe(self.waiter.subscription)
+                self.waiter = None  # it may not be stored yet
+            raise
+
+    async def _finish(self) -> None:
+        try:
+            try:
+                stored = self._collect()
+                if stored is not None:
+                    await self._commit(stored)
+                self._apply()
+            finally:
+                self.applied.clear()  # what leads back here would wait for the collector
+                self.task.order.leave()
+            while self.later:
+                await self.later.pop(0)()
+        finally:
+            self.task.pins -= 1
+            self.context.settle(self.task)
+
+    def _collect(self) -> Post | None:
+        """Put everything into one commit; None if there is nothing."""
+        post, mail, desk = self.post, self._mail, None
+        if post is None:
+            if self.ending is None and (mail is None or mail.is_empty):
+                return None
+            post = self.post = Post(self.context.owner, self.task.row)
+        if mail is not None:
+            if mail.queued_messages:
+                post.deliveries = mail.deliveries
+            post.events = (*post.events, *mail.events)
+            post.outbox += mail.outbox
+            if mail.answers:
+                answered, entries = end_of_waits(mail.answers)
+                post.calls += answered
+                post.histories = entries + post.histories
+            desk = mail.desk
+        if self.ending is not None:
+            self.ending.add_to(post)
+            if self.ending.desk is not None:
+                desk = self.ending.desk if desk is None else desk.plus(self.ending.desk)
+        if desk is not None:
+            post.desk = desk.post(self.context.swarm)
+        return post
+
+    async def _commit(self, post: Post) -> None:
+        """Store it.
+
+        What becomes of the task's waiting mail with the end of a run is decided: meanwhile none is
+        claimed, and turns that the end stops do not go on.
+        """
+        mailbox, task = self.context.mailbox, self.task
+        closes = self.ending is not None or (
+            self._memory is not None and self._memory.row.state is TaskState.PAUSED
+        )
+        if closes:
+            task.order.closing = True
+            mailbox.freeze(task.task_id)
+        try:
+            self.receipt = await self._stored(post)
+        finally:
+            if closes:
+                task.order.closing = False
+                mailbox.thaw(task.task_id)
+
+    async def _stored(self, post: Post) -> Receipt:
+        context, pause = self.context, _FIRST_PAUSE
+        while True:
+            try:
+                if post.desk is not None:
+                    await _address(context, post, post.desk)
+                post.task = self._row()
+                receipt = await self._store(post)
+            except DeskConflict:
+                context.degraded = None
+                if not (self.patient and await _leave_out_known(context, post)):
+                    raise
+            except StoreConflict:
+                context.degraded = None
+                raise
+            except StoreError as error:
+                if context.draining or not self.patient:
+                    raise
+                await self._wait_for_store(error, pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+            else:
+                context.degraded = None
+                return receipt
+
+    def _row(self) -> TaskRow:
+        """Return the row that is stored: what model calls have used is the newest."""
+        if self._memory is None:
+            return self.task.row
+        row, usage = self._memory.row, self.task.row.usage
+        return row if row.usage is usage else row.changed(usage=usage)
+
+    def _store(self, post: Post) -> Awaitable[Receipt]:
+        """Hand it to the store: the only place, and so the one for a fence between nodes."""
+        store, news = self.context.store, self.context.settings.news
+        if news is not None:
+            post.webhooks = news.told_by(post)
+        return store.commit_turn(post) if isinstance(post, TurnCommit) else store.post(post)
+
+    async def _wait_for_store(self, error: StoreError, pause: float) -> None:
+        self.context.degraded = str(error)
+        logger.warning("the store failed; retrying in %.2f s: %s", pause, error)
+        try:
+            await self.task.order.pause(pause, error)
+        except asyncio.CancelledError:
+            self.context.degraded = None  # nobody would take it back; whoever still tries does
+            raise
+
+    # --- memory -------------------------------------------------------------------------------
+
+    def _apply(self) -> None:
+        """Change memory; nothing is awaited."""
+        task, context, turn, post = self.task, self.context, self.turn, self.post
+        if turn is not None and task.turns.get(turn.agent) is turn:
+            del task.turns[turn.agent]
+        if self._memory is not None:
+            task.adopt(self._memory)
+        task.people |= self.came
+        task.people -= self.read
+        if post is not None:
+            task.stored = True
+            if context.settings.quota is not None:
+                added = self.receipt.bytes - task.bytes + size_beside_task(post)
+                context.settings.quota.wrote(context.owner, added)
+            task.bytes = self.receipt.bytes
+            if self.waiter is not None:
+                self._let_wait(self.waiter)
+        for do in self.applied:
+            try:
+                do()
+            except Exception:  # what else is to be done must be done
+                logger.exception("a change of task '%s' was not applied", task.task_id)
+        if post is not None:
+            context.events.publish(task.task_id, self.receipt.first_event, post.events)
+            if self._mail is not None:
+                self._hand_out(self._mail)
+            self._sent_away(post)
+        context.wake()
+
+    def _let_wait(self, waiter: Waiter) -> None:
+        """Register who waits, before the events are published that concern them."""
+        waiter.began = self.receipt.first_event
+        if waiter.streamed:
+            events = self.context.events
+            stream = events.subscribe(self.task.task_id, deltas=waiter.stream_tokens)
+            stream.cursor = waiter.began - 1
+            waiter.subscription = stream
+        self.task.waiters.append(waiter)
+        if self.context.closed:
+            waiter.fail(ShuttingDown(self.task.task_id))
+
+    def _hand_out(self, mail: Mail) -> None:
+        delivery = MailDelivery(self.context)
+        for by, turn in delivery.hand_out(self.task, mail, self.receipt.seqs):
+            self.later.append(partial(_told_of_interrupt, self.context, turn, by))
+
+    def _sent_away(self, post: Post) -> None:
+        """Tell the gateway of mail for other swarms, who has got letters, and the webhook."""
+        context = self.context
+        if post.outbox and context.gateway is not None:
+            context.gateway.wake({row.peer for row in post.outbox})
+        if post.desk is not None and context.ring is not None:
+            context.ring({name for letter in post.desk.letters for name in letter.recipients})
+        if post.webhooks and context.settings.news is not None:
+            context.settings.news.wake()
+
+
+async def _told_of_interrupt(context: RuntimeContext, turn: Turn, by: str) -> None:
+    """Log that a turn was interrupted, then let its agent go on."""
+    delivery, task = MailDelivery(context), turn.task
+    event = EventDraft(
+        "turn_interrupted",
+        f"agent {turn.agent} was interrupted by {by}",
+        {"caller": turn.agent, "by": by, "partial_text": "".join(turn.partial)},
+    )
+    try:
+        with suppress(StoreError):  # the runtime stops
+            await log(context, task, turn.seq, (*turn.take_reports(), event.row(task.now())))
+    finally:
+        task.arriving -= 1
+        delivery.unbuffer(turn)
+        delivery.put_back(task, turn.queued)
+        context.mailbox.release(turn.queued.lane)
+        context.wake()
+
+
+async def log(
+    context: RuntimeContext, task: ActiveTask, seq: int, rows: tuple[EventRow, ...]
+) -> None:
+    """Commit events about a delivery that stays waiting, unless it does not wait any more."""
+    post = TurnCommit(context.owner, task.row, seq=seq, done=False, events=rows)
+    with suppress(StoreConflict):
+        async with TaskChange(context, task, post=post):
+            pass
+
+
+async def log_reports(context: RuntimeContext, turn: Turn) -> None:
+    """Commit what there is to tell of the model calls of a turn that does not end now."""
+    reports = turn.take_reports()
+    if reports:
+        await log(context, turn.task, turn.seq, reports)
+
+
+async def count_attempt(context: RuntimeContext, turn: Turn) -> int:
+    """Count one more attempt at a turn's mail, and return how many there were with it.
+
+    Raises:
+        StoreConflict: the mail does not wait any more.
+        StoreError: it could not be counted.
+    """
+    attempts = await context.store.claim(context.owner, turn.seq)
+    turn.queued.claimed = True
+    return attempts
+
+
+async def uncount_attempt(context: RuntimeContext, turn: Turn) -> None:
+    """Take back an attempt at mail that was put off in good order."""
+    with suppress(StoreError):  # consumed meanwhile, or the store is gone
+        await context.store.release(context.owner, turn.seq)
+
+
+async def delete(context: RuntimeContext, task: ActiveTask) -> None:
+    """Take a task out of the store.
+
+    Raises:
+        UnknownTask: the store does not have it.
+        StoreError: it could not be deleted.
+    """
+    async with task.order:
+        try:
+            await context.store.delete_task(context.owner, task.task_id)
+        except StoreConflict:
+            raise UnknownTask(task.task_id) from None
+        task.deleted, task.stored = True, False
+
+
+# --- letters --------------------------------------------------------------------------------------
+
+
+async def _address(context: RuntimeContext, post: Post, desk: DeskPost) -> None:
+    """Address letters in threads to those who are members now."""
+    if all(each.recipients for each in desk.letters):
+        return
+    letters = []
+    for letter in desk.letters:
+        if letter.thread_id and not letter.recipients:
+            found = await context.store.find_thread(context.swarm, letter.thread_id)
+            members = [member.name for member in found[1]] if found else []
+            others = (name for name in members if name not in (letter.sender, *context.agents))
+            letter = letter._replace(recipients=tuple(others))
+        letters.append(letter)
+    post.desk = replace(desk, letters=tuple(letters))
+
+
+async def _leave_out_known(context: RuntimeContext, post: Post) -> bool:
+    """Take letters out of a commit that exist, and tell whether there were any.
+
+    An agent that is called twice for messages with the same id makes the same letters again.
+    """
+    if post.desk is None:
+        return False
+    ids = [letter.letter_id for letter in post.desk.letters]
+    found = await context.store.letters_by_id(context.swarm, ids)
+    known = {letter.letter_id for letter, _ in found}
+    letters = tuple(each for each in post.desk.letters if each.letter_id not in known)
+    post.desk = replace(post.desk, letters=letters)
+    return bool(known)
+
+
+# --- cancellation ---------------------------------------------------------------------------------
+
+
+@types.coroutine
+def to_its_end(
+    doing: Coroutine[Any, Any, None], under_way: set["asyncio.Task[None]"]
+) -> Generator[Any, None, None]:
+    """Await something that goes on by itself when whoever awaits it is cancelled.
+
+    ``under_way`` holds it then.
+
+    A shielded asyncio task would do the same, at the cost of a task each time. Here one is made
+    when it comes to that.
+    """
+    while True:
+        try:
+            waited = doing.send(None)
+        except StopIteration:
+            return
+        try:
+            if waited is None:  # a bare `sleep(0)`
+                yield
+            else:
+                yield from asyncio.shield(waited)
+        except asyncio.CancelledError:
+            if waited is None or not waited.cancelled():
+                go_on(doing, under_way, waited)
+                raise
+        except GeneratorExit:
+            raise
+        except BaseException:  # noqa: BLE001, S110 - ``doing`` hears of it from what it waits for
+            pass
+
+
+def go_on(
+    doing: Coroutine[Any, Any, None],
+    under_way: set["asyncio.Task[None]"],
+    waited: "asyncio.Future[object] | None" = None,
+) -> None:
+    """Let something go on by itself, when what it waits for has come."""
+    work = asyncio.ensure_future(_rest(doing, waited))
+    under_way.add(work)
+    work.add_done_callback(under_way.discard)
+
+
+async def _rest(doing: Coroutine[Any, Any, None], waited: "asyncio.Future[object] | None") -> None:
+    if waited is not None:
+        await asyncio.wait([waited])
+    with suppress(StoreError):  # nobody hears of it any more
+        await _awaited(doing)
+
+
+@types.coroutine
+def _awaited(doing: Coroutine[Any, Any, None]) -> Generator[Any, None, None]:
+    yield from doing.__await__()
