@@ -36,7 +36,7 @@ class SQLiteDatabase:
         return SQLiteStore(self.path)
 
     def query(self, text: str) -> list[Any]:
-        with closing(sqlite3.connect(self.path)) as connection:
+        with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
             return connection.execute(text).fetchall()
 
 

@@ -78,6 +78,16 @@ class Side:
         receipt = from_json(await runtime.take_peer_mail(opened(wrapper, peer, place)))
         return str(receipt["local_runner"])
 
+    async def check_ledgers(self) -> None:
+        """See that the store has the open questions of all tasks that are in memory."""
+        for owner, runtime in self.runtimes.items():
+            for task in runtime._context.active_tasks:
+                if task.stored and not task.asks.first:
+                    async with task.order:
+                        stored = await self.store.ledger(owner, task.task_id)
+                        known = [each for each in task.asks.all() if "participant" not in each.kind]
+                        assert stored is not None and list(stored.questions) == known
+
     async def stop(self) -> None:
         """Stop its runtimes, as when its process ends in good order."""
         stopping, self.runtimes = self.runtimes, {}
@@ -148,6 +158,7 @@ class Network:
         self._mover.cancel()
         await asyncio.gather(self._mover, return_exceptions=True)
         for side in self.sides.values():
+            await side.check_ledgers()
             await side.stop()
         assert not self.errors, self.errors
 

@@ -406,10 +406,6 @@ class FederatedSwarm(Federation):
         """Tell a task what became of letters of its agents; see `mail.core.runtime.MAILRuntime`."""
         await self._runtime.tell_receipts(task_id, news)
 
-    def remembers(self, task_id: str) -> bool:
-        """Tell whether a task can be taken up without a look at its log."""
-        return self._runtime.remembers(task_id)
-
     async def settle_outbox(self, row: OutboxRow, outcome: DeliveryOutcome) -> None:
         """Commit what came of mail for another swarm; see `mail.core.runtime.MAILRuntime`."""
         await self._runtime.settle_outbox(row, outcome)

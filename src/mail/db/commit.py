@@ -13,6 +13,7 @@ from typing import Final
 from mail.db.calls import put_calls
 from mail.db.driver import Batch, Change, Insert, Query, TaskPlace, Verb, Verbs
 from mail.db.keys import put_key
+from mail.db.ledger import write_ledger
 from mail.db.letters import add_letters, note_shown
 from mail.db.outbox import change_outbox
 from mail.db.post import Post, Receipt, TurnCommit
@@ -191,6 +192,8 @@ class CommitVerbs(Verbs):
         seqs = (yield from _add_messages(post, records, key)) if post.deliveries else ()
         if post.events:
             yield from self._add_events(post, records, task)
+        if post.ledger is not None:
+            yield from write_ledger(post.ledger, key)
         if post.calls:
             yield from put_calls(self.sql, key, post.calls, records.calls)
         if post.memories:

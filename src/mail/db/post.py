@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from mail.db.calls import CallRow
 from mail.db.desk import DeskPost, ShownRow
+from mail.db.ledger import LedgerPart
 from mail.db.preferences import FEEDBACK_TEXTS, FeedbackRow
 from mail.db.records import (
     Delivery,
@@ -51,6 +52,8 @@ class Post:
     come first; ``answered`` removes requests to a peer, as (peer, ref); ``close_requests`` removes
     all requests but dead ones, because nobody waits for answers any more; ``outbox`` is added last.
 
+    ``ledger`` is what changes in the task's open questions, and in what is known of other swarms.
+
     ``desk`` are letters that go with the commit. If they are refused, so is the commit, and the
     other way round.
 
@@ -77,6 +80,7 @@ class Post:
     outbox_changes: tuple[OutboxChange, ...] = ()
     answered: tuple[tuple[str, str], ...] = ()
     close_requests: bool = False
+    ledger: LedgerPart | None = None
     desk: DeskPost | None = None
     feedback: tuple[FeedbackRow, ...] = ()
     webhooks: tuple[WebhookRow, ...] = ()

@@ -5,6 +5,7 @@ from mail.db.commit import CommitVerbs
 from mail.db.events import EventVerbs
 from mail.db.files import FileVerbs
 from mail.db.keys import KeyVerbs
+from mail.db.ledger import LedgerVerbs
 from mail.db.letters import LetterVerbs
 from mail.db.memories import MemoryVerbs
 from mail.db.outbox import OutboxVerbs
@@ -18,6 +19,7 @@ from mail.db.webhooks import WebhookVerbs
 class Store(
     TaskVerbs,
     CallVerbs,
+    LedgerVerbs,
     CommitVerbs,
     SweepVerbs,
     EventVerbs,

@@ -35,6 +35,7 @@ PARTS: Final = {
 
 _FORGET: Final = (
     f"DELETE FROM task_responses WHERE task = {THE_TASK}",
+    f"DELETE FROM questions WHERE task = {THE_TASK}",
     f"""
     UPDATE idempotency SET task_id = '', message_id = '', first_event = 0, answer = NULL
     WHERE {OWNED} AND task_id = $4""",

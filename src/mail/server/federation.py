@@ -3,10 +3,7 @@
 What peers may claim is checked by `mail.services.peer_mail`.
 """
 
-import asyncio
-import math
 import re
-import time
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -49,7 +46,7 @@ from mail.net.registry import SwarmRegistry
 from mail.net.router import InterswarmRouter
 from mail.net.signatures import SignatureRules, SignedRequest, check_digest, check_signature
 from mail.net.sse import SSEEvent
-from mail.server.errors import QuotaExceeded, ServerBusy
+from mail.server.errors import ServerBusy
 from mail.server.instances import InstancePool
 from mail.server.quotas import Quotas
 from mail.server.storage import Admission, StorageShares
@@ -68,7 +65,6 @@ if TYPE_CHECKING:
     from mail.api import MAILSwarm
 
 _HOST: Final = re.compile(r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d+)?", re.ASCII)
-_LOOK_PAUSE: Final = 1.0
 """So many seconds after a hint has had a task looked up, its peer may have another."""
 _NO_HOST: Final = "host.invalid"
 """What a signature of the address fits when the request names no host."""
@@ -196,8 +192,6 @@ class Federation:
             config.require_signatures, config.signature_max_age, config.clock_skew
         )
         self._link: _Link | None = None
-        self._looks: set[asyncio.Task[str]] = set()
-        self._next_look: dict[str, float] = {}
 
     async def serve(self) -> None:
         """Carry the mail of the swarm that is served; that of an earlier one waits for its return.
@@ -382,34 +376,9 @@ class Federation:
         place = await find_place(self._store, self.swarm, message, peer, may_open=may_open)
         note(task_id=place.task_id)
         mail = opened(message, peer, place)
-        if mail.control is None or not mail.control.is_silent:
-            return await self._hand_over(mail, place, token, size)
-        if place.opens:
+        if place.opens and mail.control is not None and mail.control.is_silent:
             raise UnknownTask(message["payload"]["task_id"])
-        if self._pool.remembers(place.owner, place.task_id):
-            return await self._hand_over(mail, place, token, size)
-        return await self._look_up(mail, place, token, size)
-
-    async def _look_up(self, mail: PeerMail, place: Place, token: str, size: int) -> str:
-        """Hand over a hint of waiting about a task that nobody remembers.
-
-        It is stored nowhere and may cost a look at the task's whole log: a peer has one looked up
-        at a time, and a tenth of the time at most. Its server sends what is refused again.
-        """
-        peer, begun = mail.peer, time.monotonic()
-        if begun < self._next_look.get(peer, 0.0):
-            raise QuotaExceeded("too many hints about tasks at rest; try again later", 1)
-        self._next_look[peer] = math.inf
-
-        def done(work: "asyncio.Task[str]") -> None:
-            ended = time.monotonic()
-            self._next_look[peer] = ended + max(_LOOK_PAUSE, 9 * (ended - begun))
-            self._looks.discard(work)
-
-        work = asyncio.create_task(self._hand_over(mail, place, token, size))
-        self._looks.add(work)
-        work.add_done_callback(done)
-        return await asyncio.shield(work)  # it goes on when the peer has left
+        return await self._hand_over(mail, place, token, size)
 
     async def _hand_over(self, mail: PeerMail, place: Place, token: str, size: int) -> str:
         peer = mail.peer

@@ -159,11 +159,6 @@ class InstancePool:
         instance = self._live.get(Caller(owner.role, owner.id))
         return instance is not None and task_id in instance.swarm.open_tasks
 
-    def remembers(self, owner: Owner, task_id: str) -> bool:
-        """Tell whether an instance can take up a task without a look at its log."""
-        instance = self._live.get(Caller(owner.role, owner.id))
-        return instance is not None and instance.swarm.remembers(task_id)
-
     def turns_at_work(self, swarm: str, caller: Caller | None = None) -> list[tuple[str, int]]:
         """Return the agents of a swarm that are in a turn, and the tiers of what they read.
 

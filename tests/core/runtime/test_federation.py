@@ -702,7 +702,7 @@ async def test_results_may_come_while_the_news_of_the_pause_is_still_being_settl
     async with Network() as network:
         harbour = network.add("harbour", asking)
         weather = network.add("weather", weather_agents, breakpoint_tools=["review"])
-        gate = hold_up_settling(weather)
+        reached, gate = hold_up_settling(weather)
         run = await harbour.runtime().open_run(RunRequest(message=question()))
         [call] = (await run.result(5)).breakpoints
         resume = {"message": question(), "resume_from": "breakpoint_tool_call"}
@@ -711,6 +711,7 @@ async def test_results_may_come_while_the_news_of_the_pause_is_still_being_settl
             RunRequest(**resume, breakpoint_tool_call_result=right)
         )
         [(_, row)] = await harbour.store.due_outbox("harbour", FAR, 10)
+        await reached.wait()
         results = asyncio.create_task(weather.take(from_json(row.wrapper)))
         await asyncio.sleep(0.01)  # it is at the door, behind what is settled
         assert not results.done()
@@ -721,17 +722,22 @@ async def test_results_may_come_while_the_news_of_the_pause_is_still_being_settl
         await is_over(network)
 
 
-def hold_up_settling(side: Side) -> asyncio.Event:
-    """Let a side's store note that the news of a pause was delivered only when told to."""
-    gate, post = asyncio.Event(), side.store.post
+def hold_up_settling(side: Side) -> tuple[asyncio.Event, asyncio.Event]:
+    """Let a side's store note that the news of a pause was delivered only when told to.
+
+    Returns:
+        What tells that it is to be noted, and what lets it.
+    """
+    reached, gate, post = asyncio.Event(), asyncio.Event(), side.store.post
 
     async def slow(what: Post) -> Receipt:
         if what.outbox_changes and what.task.state is TaskState.PAUSED:
+            reached.set()
             await gate.wait()
         return await post(what)
 
     side.store.post = slow  # type: ignore[method-assign]
-    return gate
+    return reached, gate
 
 
 # --- restarts -----------------------------------------------------------------------------------

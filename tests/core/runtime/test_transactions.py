@@ -148,11 +148,11 @@ def memory(runtime: MAILRuntime, task_id: str = "task-1") -> dict[str, Any] | No
     if task is None:
         return None
     lanes = {key.agent: lane for key, lane in box._lanes.items() if key.task_id == task_id}
-    peering, letters = task.peering, task.letters
+    peering = task.peering
     found = {
         "row": task.row,
         "people": sorted(task.people),
-        "asks": {pair: list(refs) for pair, refs in task.asks.items() if refs},
+        "asks": (task.asks.all(), dict(task.asks.waiting), task.asks.opened, sorted(task.met)),
         "calls": dict(task.calls),
         "waits": sorted(key for key, wait in task.waits.items()),
         "open waits": sorted(wait.row.call_id for name in lanes for wait in task.open_waits(name)),
@@ -163,15 +163,12 @@ def memory(runtime: MAILRuntime, task_id: str = "task-1") -> dict[str, Any] | No
         "steps due": sorted(task.steps_due),
         "peers": peering
         and (
-            dict(peering.requests),
-            dict(peering.owed),
             {peer: count for peer, count in peering.sent.items() if count},
             {node: count for node, count in peering.taken.items() if count},
             sorted(peering.met),
             dict(peering.contacts),
             peering.closed,
         ),
-        "letters": letters and (dict(letters.asked), dict(letters.owed), sorted(letters.met)),
         "mail": sorted((x.key.agent, q.seq) for x in lanes.values() for _, q in x.queued_messages),
         "blocked": sorted(name for name, lane in lanes.items() if lane.blocked),
         "held": box._held.get(task_id),

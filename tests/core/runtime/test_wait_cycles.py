@@ -1,6 +1,7 @@
 """Agents that wait for each other: the wait that closes a cycle is refused, and names the path."""
 
 import asyncio
+from collections.abc import Iterable
 from functools import partial
 from html import unescape
 from itertools import pairwise
@@ -17,9 +18,11 @@ from mail.core.envelope import Envelope
 from mail.core.events import TaskEvent
 from mail.core.interswarm import SILENT, PeerControl
 from mail.core.runtime import RunRequest
+from mail.core.runtime.old_ledgers import old_peering
 from mail.core.runtime.peering import Peering
 from mail.core.runtime.waiting import Report, read_reports, stuck
 from mail.core.tasks import TaskState
+from mail.db.ledger import Question
 from mail.db.records import Owner
 from mail.errors import UnknownTask
 from mail.testing import agent_from, tool_calls
@@ -628,6 +631,25 @@ class Crowd:
                         self.problems.append(f"{me} was refused, but {busy} and {waiting} go on")
 
 
+async def check_old_ledgers(network: Network) -> None:
+    """See that the log of each task tells what its ledger has, as it did in earlier versions."""
+    for side in network.sides.values():
+        for owner, runtime in side.runtimes.items():
+            for row in await side.store.list_tasks(owner):
+                stored = await side.store.ledger(owner, row.task_id)
+                questions, peering = await old_peering(runtime._context, row.task_id)
+                assert stored is not None
+                assert _open(questions) == _open(stored.questions)
+                known = Peering.from_json(stored.peering)
+                for name in ("writers", "met", "contacts", "sent", "taken", "plain"):
+                    assert getattr(known, name) == getattr(peering, name), name
+
+
+def _open(questions: Iterable[Question]) -> set[tuple[str, ...]]:
+    """Return what is open, but for questions of swarms whose run has ended: no log tells that."""
+    return {each[:5] for each in questions if each.kind != "agent" or "@" not in each.asker}
+
+
 async def open_requests(network: Network) -> dict[tuple[str, str], set[Owner]]:
     """Return who has asked whom and has no answer, as the logs tell, and in whose tasks."""
     logs: dict[Owner, list[TaskEvent]] = {}
@@ -686,6 +708,8 @@ async def play(crowd: Crowd) -> None:
         async with asyncio.timeout(20):
             while await unfinished(network):
                 await asyncio.sleep(0.01)
+        await is_still(network)
+        await check_old_ledgers(network)
 
 
 async def unfinished(network: Network) -> list[str]:

@@ -9,6 +9,7 @@ from mail.core.tasks import TaskState
 from mail.db.calls import CallRow
 from mail.db.desk import DeskPost, LetterRow, PageRow
 from mail.db.files import FileRow
+from mail.db.ledger import LedgerPart, Question
 from mail.db.preferences import KEPT_VERSIONS, PreferenceChange, VersionRow, new_feedback
 from mail.db.records import (
     HistoryRow,
@@ -40,6 +41,7 @@ TABLES = (
     "calls",
     "outbox",
     "task_texts",
+    "questions",
 )
 LONG_AGO = "0001-01-01T00:00:00+00:00"
 KEY = IdempotencyRow("k1", "f" * 64, "2026-01-01T10:00:00+00:00", "t1", 0, "m1", "{}")
@@ -70,6 +72,7 @@ async def fill(store: Store, rows: Rows, owner: Owner, task_id: str = "t1") -> N
             events=tuple(rows.event(extra=f'{{"n":{n}}}') for n in range(200)),
             histories=(HistoryRow("supervisor", f'["{long}"]'),),
             calls=(CallRow("supervisor", "c1", "{}", "{}"),),
+            ledger=LedgerPart((Question("supervisor", "writer", "r1", number=1),)),
             outbox=(OutboxRow(task_id, "beta", "m1", "supervisor", "request", "r1", "{}", ""),),
             response='{"a":1}',
             snapshot=True,

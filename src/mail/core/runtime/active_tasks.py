@@ -2,21 +2,20 @@
 
 import asyncio
 import hashlib
-import time
 from collections import OrderedDict
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json, to_json
 
 from mail.clock import Clock, format_uuid
 from mail.core.envelope import Envelope
 from mail.core.runtime.change_order import ChangeOrder
-from mail.core.runtime.correspondence import Correspondence
+from mail.core.runtime.ledger import Ledger
 from mail.core.runtime.mailbox import LaneKey, QueuedMessage
-from mail.core.runtime.peering import Asks, Peering, note_ask, swarm_of
+from mail.core.runtime.peering import Peering, swarm_of
 from mail.core.runtime.team_waits import TeamWait
 from mail.core.runtime.turn import Control, ControlKind, ManualStep, Origin, Phase
 from mail.core.runtime.waiters import Waiter
@@ -32,9 +31,6 @@ from mail.errors import TaskPaused
 if TYPE_CHECKING:
     from mail.core.addresses import MAILAddress
     from mail.core.wire import MAILMessage
-
-_MOST_RESTING: Final = 256
-_REST_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -164,16 +160,15 @@ class TaskMemory:
     ``offer`` is what the caller of the run lends its entrypoint.
     ``host`` is the swarm whose task it is, if it is a peer's, and ``peering`` what it has to do
     with other swarms: None as long as that is nothing. Likewise ``guest`` is the participant whose
-    task it is, and ``letters`` what it has to do with participants.
-    ``asks`` maps (who asked, who was asked) to the open request ids, oldest first; all copies have
-    the same.
+    task it is. ``asks`` are the open questions, and ``met`` has (agent, participant) for each
+    participant that has written to an agent; all copies have the same.
     """
 
     row: TaskRow
     times: TaskClock
     host: str = ""
     guest: str = ""
-    asks: Asks = field(default_factory=dict)
+    asks: Ledger = field(default_factory=Ledger)
     calls: dict[tuple[str, str], CallRow] = field(default_factory=dict)
     waits: dict[tuple[str, str], TeamWait] = field(default_factory=dict)
     replies: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -182,7 +177,7 @@ class TaskMemory:
     exhausted: str | None = None
     offer: Offer = NO_OFFER
     peering: Peering | None = None
-    letters: Correspondence | None = None
+    met: set[tuple[str, str]] = field(default_factory=set)
 
     @property
     def task_id(self) -> str:
@@ -196,7 +191,7 @@ class TaskMemory:
             self.times,
             self.host,
             self.guest,
-            self.asks,
+            self.asks.draft(),
             self.calls,
             self.waits,
             self.replies,
@@ -205,7 +200,7 @@ class TaskMemory:
             self.exhausted,
             self.offer,
             self.peering and self.peering.draft(),
-            self.letters and self.letters.draft(),
+            self.met,
         )
 
     def now(self) -> str:
@@ -244,28 +239,21 @@ class TaskMemory:
     def peers(self) -> Peering:
         """Return what it has to do with other swarms, from now on if it had nothing yet."""
         if self.peering is None:
-            self.peering = Peering(self.host, asks=self.asks)
+            self.peering = Peering()
         return self.peering
-
-    def correspondence(self) -> Correspondence:
-        """Return what it has to do with participants, from now on if it had nothing yet."""
-        if self.letters is None:
-            self.letters = Correspondence()
-        return self.letters
 
     def waits_for_peers(self) -> bool:
         """Tell whether an agent of another swarm owes an answer."""
-        return self.peering is not None and bool(self.peering.requests)
+        return self.asks.waits("peer")
 
     def waits_for_participants(self) -> bool:
         """Tell whether a participant owes an answer."""
-        return self.letters is not None and bool(self.letters.asked)
+        return self.asks.waits("participant")
 
     @property
     def owes_others(self) -> bool:
         """Tell whether a peer or a participant waits for an answer of this run."""
-        owed = self.peering is not None and bool(self.peering.owed)
-        return owed or (self.letters is not None and bool(self.letters.owed))
+        return self.asks.waits("for_peer", "for_participant")
 
     def report(self, node: str, *, owed: bool) -> Report:
         """Return what this side of the task says to other swarms when nothing goes on here.
@@ -276,8 +264,8 @@ class TaskMemory:
         """
         over = self.row.state not in (TaskState.RUNNING, TaskState.PAUSED)
         acts = owed if self.host else self.row.awaited
-        peering = self.peering or Peering(asks=self.asks)
-        return peering.report(node, self.now(), over=over, acts=acts)
+        peering = self.peering or Peering()
+        return peering.report(node, self.now(), self.asks, over=over, acts=acts)
 
     @property
     def handled(self) -> dict[str, str] | None:
@@ -351,11 +339,12 @@ class ActiveTask(TaskMemory):
     steps_due: dict[str, "asyncio.Future[MAILMessage]"] = field(default_factory=dict)
     _account: tuple[str, Spending] | None = None
 
-    def adopt(self, memory: TaskMemory) -> None:
-        """Take over what a change has made of the task, now that it is stored."""
+    def adopt(self, memory: TaskMemory, *, stored: bool) -> None:
+        """Take over what a change has made of the task, and has stored if there was anything."""
         usage = self.row.usage  # calls may have been reported meanwhile
         self.row = memory.row if memory.row.usage is usage else memory.row.changed(usage=usage)
         self.calls = memory.calls
+        self.asks.adopt(memory.asks, stored=stored)
         if memory.waits is not self.waits:
             for key in self.waits.keys() - memory.waits.keys():
                 self.waits[key].stop()
@@ -365,9 +354,6 @@ class ActiveTask(TaskMemory):
         if memory.peering is not None:
             self.peering = self.peering or memory.peering
             self.peering.adopt(memory.peering)
-        if memory.letters is not None:
-            self.letters = self.letters or memory.letters
-            self.letters.adopt(memory.letters)
 
     @property
     def is_owed(self) -> bool:
@@ -409,50 +395,6 @@ class ActiveTask(TaskMemory):
             edges.setdefault(turn.agent, set()).update(turn.awaits)
         return wait_cycle(edges, waiter, teammate)
 
-    def take_up(self, peering: Peering) -> Peering:
-        """Note that the task has to do with other swarms."""
-        self.peering, self.asks = peering, peering.asks
-        return peering
-
-    def rest(self) -> "Resting":
-        """Return what is worth knowing when the task goes on soon."""
-        return Resting(
-            self.row, self.peers(), self.letters, self.offer, self.times.latest, time.monotonic()
-        )
-
-    def note_sent(self, envelope: Envelope) -> None:
-        """Keep account of open requests (MAIL-DATA-12)."""
-        note_ask(self.asks, envelope)
-
-    def note_waiting(self, envelope: Envelope) -> None:
-        """Keep account of mail that comes back from the store: unread users' mail, requests."""
-        if self.is_personal(envelope):
-            self.people.add(envelope.id)
-        if envelope.kind == "request":
-            key = (envelope.sender["address"], envelope.recipients[0]["address"])
-            if envelope.ref not in self.asks.get(key, ()):
-                self.note_sent(envelope)
-
-
-class Resting(NamedTuple):
-    """What is known of a task without open calls that nothing happens to.
-
-    Attributes:
-        row: The task as it was committed last.
-        peering: What it has to do with other swarms.
-        letters: What it has to do with participants.
-        offer: What the caller of its run lends the entrypoint.
-        latest: The latest time of its events.
-        since: When it was let go of (monotonic).
-    """
-
-    row: TaskRow
-    peering: Peering
-    letters: Correspondence | None
-    offer: Offer
-    latest: str
-    since: float
-
 
 class ActiveTasks:
     """The live tasks of one owner, and the newest finished ones for synchronous accessors."""
@@ -460,7 +402,6 @@ class ActiveTasks:
     def __init__(self, recent: int) -> None:
         self._live: dict[str, ActiveTask] = {}
         self._recent: OrderedDict[str, TaskRow] = OrderedDict()
-        self._resting: OrderedDict[str, Resting] = OrderedDict()
         self._limit = recent
 
     def __iter__(self) -> Iterator[ActiveTask]:
@@ -491,7 +432,6 @@ class ActiveTasks:
         if not task.stored:
             return [task.task_id]
         self._recent[task.task_id] = task.row
-        self._rest(task)
         dropped = []
         while len(self._recent) > self._limit:
             dropped.append(self._recent.popitem(last=False)[0])
@@ -500,27 +440,6 @@ class ActiveTasks:
     def forget(self, task_id: str) -> None:
         """Let go of a finished task that is deleted."""
         self._recent.pop(task_id, None)
-        self._resting.pop(task_id, None)
-
-    def _rest(self, task: ActiveTask) -> None:
-        """Remember a task that other swarms take part in: one of their messages may follow soon."""
-        old = time.monotonic() - _REST_SECONDS
-        while self._resting and next(iter(self._resting.values())).since < old:
-            self._resting.popitem(last=False)
-        if task.peering is not None and not (task.calls or task.waits):
-            self._resting[task.task_id] = task.rest()
-            if len(self._resting) > _MOST_RESTING:
-                self._resting.popitem(last=False)
-
-    def remembers(self, task_id: str) -> bool:
-        """Tell whether a stored task is live or resting, so that taking it up costs little."""
-        live = self._live.get(task_id)
-        return live.stored if live is not None else task_id in self._resting
-
-    def resting(self, row: TaskRow) -> "Resting | None":
-        """Give back what was known of a task that was let go of, if the store has it as it was."""
-        known = self._resting.pop(row.task_id, None)
-        return known if known is not None and known.row == row else None
 
     def row(self, task_id: str) -> TaskRow | None:
         """Return the row of a live or recent task."""

@@ -5,8 +5,8 @@ same transactions as the mail of the task. Beside the task it is kept who waits 
 """
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -14,8 +14,16 @@ from pydantic_core import to_json
 
 from mail.clock import format_uuid
 from mail.core.envelope import Envelope
-from mail.core.runtime.peering import Asks, close_ask
-from mail.db.desk import AskRow, DeskPost, LetterKind, LetterRow, ReceiptRow
+from mail.core.runtime.ledger import Ledger
+from mail.db.desk import (
+    PARTICIPANT_ROLE,
+    AskRow,
+    DeskPost,
+    LetterKind,
+    LetterRow,
+    ReceiptRow,
+)
+from mail.db.ledger import Question, QuestionKind
 from mail.db.records import EventRow, Owner
 from mail.db.store import Store
 
@@ -173,140 +181,99 @@ class ReceiptNews(NamedTuple):
         return EventRow("letter_receipt", timestamp, description, to_json(extra).decode())
 
 
-@dataclass(slots=True, eq=False)
-class DeskParts:
-    """What a commit of a task adds to the mail desk."""
-
-    letters: list[LetterRow] = field(default_factory=list)
-    asks: list[AskRow] = field(default_factory=list)
-    settled: list[tuple[str, str]] = field(default_factory=list)
-
-    def plus(self, other: "DeskParts") -> "DeskParts":
-        """Return both."""
-        return DeskParts(
-            [*self.letters, *other.letters],
-            [*self.asks, *other.asks],
-            [*self.settled, *other.settled],
-        )
-
-    def post(self, swarm: str) -> DeskPost | None:
-        """Return it as a part of a commit, or None when there is nothing."""
-        if not (self.letters or self.settled):
-            return None
-        return DeskPost(
-            swarm=swarm,
-            letters=tuple(self.letters),
-            asks=tuple(self.asks),
-            settled=tuple(self.settled),
-        )
-
-
-@dataclass(slots=True, eq=False)
-class Correspondence:
-    """A task's dealings with participants.
-
-    Attributes:
-        asked: Requests of agents, by (letter, participant), that are not answered.
-        owed: Letters of participants, by (letter, agent), that are not answered.
-        met: (agent, participant) for each participant that has written to an agent.
-    """
-
-    asked: dict[tuple[str, str], AskRow] = field(default_factory=dict)
-    owed: dict[tuple[str, str], AskRow] = field(default_factory=dict)
-    met: set[tuple[str, str]] = field(default_factory=set)
-
-    def draft(self) -> "Correspondence":
-        """Return a copy of the accounts of what is not answered; whom one has met is the same."""
-        return Correspondence(dict(self.asked), dict(self.owed), self.met)
-
-    def adopt(self, draft: "Correspondence") -> None:
-        """Take the accounts of a draft over."""
-        self.asked, self.owed, self.met = draft.asked, draft.owed, draft.met
-
-    def write(
-        self, envelope: Envelope, names: tuple[str, ...], owner: Owner, created_at: str
-    ) -> DeskParts:
-        """Return an agent's message as a letter, and keep account of it."""
-        parts, sender = DeskParts(), envelope.sender["address"]
-        answered = None
-        if envelope.kind == "response":
-            answered = self.owed.pop(self._owed_by(sender, envelope.ref, names), None)
-        if answered is not None:
-            parts.settled.append((answered.letter_id, answered.asked))
-        kind: LetterKind = "broadcast" if envelope.kind == "broadcast" else "direct"
-        in_thread = answered is not None and bool(answered.thread_id)
-        letter = LetterRow(
-            letter_id=envelope.id,
-            sender=sender,
-            recipients=() if in_thread else names,
-            kind="thread" if in_thread else kind,
-            body=plain(envelope.body),
-            created_at=created_at,
-            subject=" ".join(plain(envelope.subject).split())[:_LONGEST_SUBJECT],
-            thread_id=answered.thread_id if answered else "",
-            reply_to=answered.letter_id if answered else "",
-            file_id=envelope.file_id,
-            urgent=envelope.kind == "interrupt",
-            task_owner=owner_name(owner),
-            task_id=envelope.task_id,
-        )
-        parts.letters.append(letter)
-        if envelope.kind == "request":
-            for name in names:
-                ask = ask_of(letter, name)
-                parts.asks.append(ask)
-                self.asked[ask.letter_id, name] = ask
-        return parts
-
-    def _owed_by(self, agent: str, ref: str, names: tuple[str, ...]) -> tuple[str, str]:
-        """Return which letter an agent's answer is for: the one it names, or the newest."""
-        mine = [k for k, ask in self.owed.items() if k[1] == agent and ask.asker in names]
-        return (ref, agent) if (ref, agent) in mine or not mine else mine[-1]
-
-    def fit(self, asks: Asks, participants: Set[str]) -> None:
-        """Make the account of open requests, as far as participants are in it, tell the same."""
-        for pair in [pair for pair in asks if not participants.isdisjoint(pair)]:
-            del asks[pair]
-        for ask in (*self.asked.values(), *self.owed.values()):
-            asks.setdefault((ask.asker, ask.asked), []).append(ask.letter_id)
-
-    def close(self, key: tuple[str, str], asks: Asks) -> None:
-        """Note that a participant's answer is not waited for any more."""
-        ask = self.asked.pop(key, None)
-        if ask is not None:
-            close_ask(asks, ask.asker, ask.asked, ask.letter_id)
-
-    def end(self) -> list[tuple[str, str]]:
-        """Note that agents wait for no answers any more; return what they waited for."""
-        settled = list(self.asked)
-        self.asked.clear()
-        return settled
+def letter_of(
+    envelope: Envelope, names: tuple[str, ...], owner: Owner, created_at: str, asks: Ledger
+) -> LetterRow:
+    """Return an agent's message to participants as a letter, and note what it asks and answers."""
+    sender, answered = envelope.sender["address"], None
+    if envelope.kind == "response":
+        owed = [each for each in asks.waited("for_participant") if each.asked == sender]
+        owed = [each for each in owed if each.asker in names]  # it names one, or it is the newest
+        answered = next((each for each in owed if each.ref == envelope.ref), None)
+        answered = answered or (owed[-1] if owed else None)
+    if answered is not None:
+        asks.close(answered)
+    kind: LetterKind = "broadcast" if envelope.kind == "broadcast" else "direct"
+    in_a_thread = answered is not None and bool(answered.thread_id)
+    letter = LetterRow(
+        letter_id=envelope.id,
+        sender=sender,
+        recipients=() if in_a_thread else names,
+        kind="thread" if in_a_thread else kind,
+        body=plain(envelope.body),
+        created_at=created_at,
+        subject=" ".join(plain(envelope.subject).split())[:_LONGEST_SUBJECT],
+        thread_id=answered.thread_id if answered else "",
+        reply_to=answered.ref if answered else "",
+        file_id=envelope.file_id,
+        urgent=envelope.kind == "interrupt",
+        task_owner=owner_name(owner),
+        task_id=envelope.task_id,
+    )
+    if envelope.kind == "request":
+        for name in names:
+            asks.open(question_of(letter, name, by_agent=True))
+    return letter
 
 
-def ask_of(letter: LetterRow, asked: str) -> AskRow:
+def question_of(letter: LetterRow, asked: str, *, by_agent: bool) -> Question:
     """Return that the sender of a letter waits for an answer."""
-    return AskRow(
-        letter.letter_id,
-        asked,
+    return Question(
         letter.sender,
-        letter.task_owner,
-        letter.task_id,
-        letter.thread_id,
-        letter.created_at,
+        asked,
+        letter.letter_id,
+        "participant" if by_agent else "for_participant",
+        letter.letter_id,
+        created_at=letter.created_at,
+        thread_id=letter.thread_id,
     )
 
 
-async def load_correspondence(
+def desk_post(
+    post: DeskPost | None, letters: Sequence[LetterRow], asks: Ledger, owner: Owner, task_id: str
+) -> DeskPost | None:
+    """Return what a commit of a task adds to the mail desk, or None when that is nothing.
+
+    Args:
+        post: What it adds anyway.
+        letters: Letters of agents.
+        asks: The open questions as the commit leaves them.
+        owner: Whose task it is.
+        task_id: The task.
+    """
+    opened, closed = asks.letters()
+    if not (letters or opened or closed):
+        return post
+    post, task = post or DeskPost(swarm=owner.swarm), (owner_name(owner), task_id)
+    asked = (
+        AskRow(each.ref, each.asked, each.asker, *task, each.thread_id, each.created_at)
+        for each in opened
+    )
+    settled = ((each.ref, each.asked) for each in closed)
+    return replace(
+        post,
+        letters=(*post.letters, *letters),
+        asks=(*post.asks, *asked),
+        settled=(*post.settled, *settled),
+    )
+
+
+async def questions_in_letters(
     store: Store, owner: Owner, task_id: str, agents: Collection[str], participants: Collection[str]
-) -> Correspondence:
-    """Find out from the store what a task has to do with participants."""
-    found = Correspondence()
+) -> list[Question]:
+    """Return the questions of a task's letters, but for those that nobody can answer any more."""
+    if not participants and owner.role != PARTICIPANT_ROLE:
+        return []
+    found = []
     for row in await store.open_asks(owner.swarm, owner_name(owner), [task_id]):
-        key = row.letter_id, row.asked
-        if row.asked in agents:
-            found.owed[key] = row
-            found.met.add((row.asked, row.asker))
-        elif row.asked in participants:  # else nobody can answer any more
-            found.asked[key] = row
-            found.met.add((row.asker, row.asked))
+        if row.asked in agents or row.asked in participants:
+            kind: QuestionKind = "for_participant" if row.asked in agents else "participant"
+            question = Question(row.asker, row.asked, row.letter_id, kind, row.letter_id)
+            found.append(question._replace(created_at=row.created_at, thread_id=row.thread_id))
     return found
+
+
+def agent_and_participant(question: Question) -> tuple[str, str]:
+    """Return who of the two that a letter's question is between is the agent, and the other."""
+    asked_agent = question.kind == "for_participant"
+    return question.pair[::-1] if asked_agent else question.pair

@@ -11,7 +11,7 @@ from mail.core.interswarm import PeerControl
 from mail.core.render import buffered_mail
 from mail.core.runtime.active_tasks import ActiveTask, TaskMemory, Turn
 from mail.core.runtime.context import RuntimeContext
-from mail.core.runtime.correspondence import DeskParts, letters_in, participants_in
+from mail.core.runtime.correspondence import letter_of, letters_in, participants_in
 from mail.core.runtime.histories import Entry
 from mail.core.runtime.mailbox import LaneKey, QueuedMessage
 from mail.core.runtime.peering import outbox_rows
@@ -20,6 +20,7 @@ from mail.core.runtime.team_waits import NOT_OPENED, TeamWait
 from mail.core.runtime.turn import Control, ControlKind, Phase
 from mail.core.runtime.turn_result import message_event
 from mail.core.tasks import TaskState
+from mail.db.desk import LetterRow
 from mail.db.records import Delivery, EventRow, OutboxRow
 
 _SENDER_TIER: Final[Mapping[str, int]] = {"system": 1, "admin": 2, "user": 2}
@@ -45,9 +46,9 @@ class Mail:
     """Messages on their way into a commit: one delivery per recipient, one event per message.
 
     ``task`` is what is known of their task, as the commit would have it.
-    ``outbox`` is what of them goes to other swarms, ``desk`` to participants, ``answers`` the waits
-    for teammates that they end, with the results. They are all sent at the same `moment`: when
-    their turn ended, or when they were accepted.
+    ``outbox`` is what of them goes to other swarms, ``letters`` to participants. ``answers`` are
+    the waits for teammates that they end, with the results. They are all sent at the same
+    `moment`: when their turn ended, or when they were accepted.
     """
 
     task: TaskMemory
@@ -56,7 +57,7 @@ class Mail:
     envelopes: list[Envelope] = field(default_factory=list)
     outbox: tuple[OutboxRow, ...] = ()
     answers: tuple[tuple[TeamWait, str], ...] = ()
-    desk: DeskParts | None = None
+    letters: tuple[LetterRow, ...] = ()
     _moment: str = ""
 
     @property
@@ -122,10 +123,8 @@ class MailDelivery:
             guests = self.context.participants
             to = local_recipients(envelope, self.context.agents, self.context.swarm, guests)
             if guests and (names := participants_in(envelope, guests)):
-                moment = self.context.clock.now()
-                letters = mail.task.correspondence()
-                written = letters.write(envelope, names, self.context.owner, moment)
-                mail.desk = written if mail.desk is None else mail.desk.plus(written)
+                moment, owner = self.context.clock.now(), self.context.owner
+                mail.letters += (letter_of(envelope, names, owner, moment, mail.task.asks),)
             if self.context.gateway is not None and envelope.sender_swarm == self.context.swarm:
                 self._send_away(mail, envelope)
         for name in to:
@@ -133,7 +132,7 @@ class MailDelivery:
                 continue
             delivery = Delivery(envelope.task_id, name, tier, interrupts, payload, instruction)
             mail.queued_messages.append(QueuedMessage(delivery, envelope, control))
-        mail.envelopes.append(envelope)
+        self._note(mail, envelope)
         if not silent:
             mail.events.append(message_event(payload, mail.moment))
 
@@ -182,7 +181,11 @@ class MailDelivery:
         """Add a message of the runtime itself, in an agent's name, to agents of other swarms."""
         self._send_away(mail, envelope, by_runtime=True, control=control)
         mail.events.append(message_event(envelope.to_json(), mail.moment))
+        self._note(mail, envelope)
+
+    def _note(self, mail: Mail, envelope: Envelope) -> None:
         mail.envelopes.append(envelope)
+        mail.task.asks.note(envelope, self.context.swarm, self.context.participants)
 
     def _send_away(
         self,
@@ -218,8 +221,6 @@ class MailDelivery:
         These are abandoned, but their mail is not put back yet.
         """
         interrupted = []
-        for envelope in mail.envelopes:
-            task.note_sent(envelope)
         for wait, _ in mail.answers:
             agent = wait.row.agent
             task.fresh = False  # the store knows more of its history now

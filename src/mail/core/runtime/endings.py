@@ -14,11 +14,12 @@ from mail.core.envelope import Envelope
 from mail.core.interswarm import PeerControl
 from mail.core.runtime.active_tasks import TaskMemory, Turn
 from mail.core.runtime.context import RuntimeContext
-from mail.core.runtime.correspondence import DeskParts, message_id_for, plain
+from mail.core.runtime.correspondence import message_id_for, owner_name, plain
 from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.held_calls import UNANSWERED
+from mail.core.runtime.ledger import swarm_in
 from mail.core.runtime.offers import take_back
-from mail.core.runtime.peering import Ask, swarm_of
+from mail.core.runtime.peering import swarm_of
 from mail.core.runtime.team_waits import end_of_waits
 from mail.core.runtime.transaction import Ending, TaskChange
 from mail.core.runtime.turn import Phase
@@ -29,6 +30,7 @@ from mail.core.tools.call import AgentToolCall
 from mail.core.tools.offer import NO_OFFER
 from mail.db.calls import CallRow
 from mail.db.desk import LetterRow
+from mail.db.ledger import Question
 from mail.db.records import EventRow, HistoryRow
 
 _TOLD: Final = {
@@ -75,10 +77,9 @@ class Endings:
 
     def end_for_host(self, change: TaskChange, *, cancelled: bool) -> Ending:
         """The swarm whose task it is has ended it: its mail is void, and it expects no answer."""
-        host = change.memory.host
-        owed = change.memory.peering.owed if change.memory.peering is not None else {}
-        for key in [key for key in owed if key[0] == host]:
-            del owed[key]
+        asks = change.memory.asks
+        for question in asks.waited("for_peer", peer=change.memory.host):
+            asks.release(question)
         if cancelled:
             return self.cancel(change)
         settled = self._drop_people(change)
@@ -244,8 +245,6 @@ class Endings:
             self._settle_row(change, status, at_limit=at_limit)
         settled += self._settle_finish(change) + self._settle_steps(change)
         away = self._tell_peers(change, message, status, everybody=everybody)
-        for told in away.envelopes if away else ():
-            change.on_applied(change.task.note_sent, told)
         wire, body = message.to_wire(), _json(message.body)  # it may be long: it is written once
         response = message.to_json(body, wire)
         unanswered = set() if everybody else change.unread
@@ -277,7 +276,7 @@ class Endings:
             settled=settled,
             memories=() if task.offer is NO_OFFER else take_back(task, message.timestamp),
             outbox=away.outbox if away else (),
-            desk=self._tell_participants(change, message, status, everybody=everybody),
+            letters=self._tell_participants(change, message, status, everybody=everybody),
             close_requests=task.peering is not None and task.row.state not in _OPEN,
         )
 
@@ -298,56 +297,52 @@ class Endings:
         control = None if goes_on else PeerControl("ended", status.value)
         told = message._replace(subject=_TOLD[status])
         answered = {task.host}
-        for (peer, ref), ask in list(peering.owed.items()):
-            if everybody or ask.message_id not in unread:
-                self._tell(mail, told, ask.asker, ref, self._answer_id(task, ask), control)
-                answered.add(peer)
+        for ask in task.asks.waited("for_peer"):
+            if everybody or ask.record not in unread:
+                self._tell(mail, told, ask.asker, ask.ref, self._answer_id(task, ask), control)
+                answered.add(swarm_in(ask.asker))
         if goes_on:
             return mail
         for peer in task.row.remote_swarms:
             if peer not in answered and peer in peering.contacts:
                 name = _derived(f"{message.id}/{peer}")
                 self._tell(mail, told, peering.contacts[peer], name, name, control)
-        peering.end(unread)
+        task.asks.end(unread)
         return mail
 
     def _tell_participants(
         self, change: TaskChange, message: Envelope, status: TaskState, *, everybody: bool
-    ) -> DeskParts | None:
+    ) -> tuple[LetterRow, ...]:
         """Answer the letters of participants that the run has read, and wait for none of theirs."""
-        task, letters, unread = change.memory, change.memory.letters, change.unread
-        if letters is None or task.row.state is TaskState.PAUSED:
-            return None
-        parts, sender = DeskParts(), message.sender
-        for key, ask in list(letters.owed.items()):
-            if not everybody and message_id_for(*key) in unread:
+        task, unread, sender = change.memory, change.unread, message.sender
+        letters: dict[str, LetterRow] = {}  # one answer to a letter, though it was for several
+        if task.row.state is TaskState.PAUSED:
+            return ()
+        for ask in task.asks.waited("for_participant"):
+            if not everybody and message_id_for(ask.ref, ask.asked) in unread:
                 continue
-            del letters.owed[key]
-            parts.settled.append(key)
+            task.asks.close(ask)
             by_agent = sender["address_type"] == "agent"
             if status is TaskState.COMPLETED and not by_agent:
                 continue  # its sender waits for no answer
-            answer_id = _derived(f"{self.context.owner}/{task.task_id}/{ask.letter_id}/end")
-            if any(each.letter_id == answer_id for each in parts.letters):
-                continue  # it was for several agents
-            parts.letters.append(
-                LetterRow(
-                    letter_id=answer_id,
-                    sender=sender["address"] if by_agent else ask.asked,
-                    recipients=() if ask.thread_id else (ask.asker,),
-                    kind="thread" if ask.thread_id else "direct",
-                    body=plain(message.body),
-                    created_at=self.context.clock.now(),
-                    subject=message.subject,
-                    thread_id=ask.thread_id,
-                    reply_to=ask.letter_id,
-                    task_owner=ask.task_owner,
-                    task_id=task.task_id,
-                )
+            answer = LetterRow(
+                letter_id=_derived(f"{self.context.owner}/{task.task_id}/{ask.ref}/end"),
+                sender=sender["address"] if by_agent else ask.asked,
+                recipients=() if ask.thread_id else (ask.asker,),
+                kind="thread" if ask.thread_id else "direct",
+                body=plain(message.body),
+                created_at=self.context.clock.now(),
+                subject=message.subject,
+                thread_id=ask.thread_id,
+                reply_to=ask.ref,
+                task_owner=owner_name(self.context.owner),
+                task_id=task.task_id,
             )
+            letters.setdefault(answer.letter_id, answer)
         if task.row.state not in _OPEN:
-            parts.settled.extend(letters.end())
-        return parts
+            for ask in task.asks.waited("participant"):
+                task.asks.close(ask)
+        return tuple(letters.values())
 
     def _tell_pause(self, task: TaskMemory, message: Envelope, mail: Mail) -> None:
         """Show the host the open calls: the results come from its own caller."""
@@ -356,7 +351,7 @@ class Endings:
         calls = [call for call in task.open_calls() if call.kind != "approval"]
         if peering is None or not task.host or not calls:
             return
-        asked = [ask.asker for ask in peering.owed.values()]
+        asked = [ask.asker for ask in task.asks.waited("for_peer")]
         to = asked[0] if asked else peering.contacts.get(task.host)
         if to is None:
             return
@@ -365,9 +360,9 @@ class Endings:
         agents = [call.agent for call in calls if call.agent in self.context.agents]
         self._tell(mail, message, to, name, name, control, agents[0] if agents else "")
 
-    def _answer_id(self, task: TaskMemory, ask: Ask) -> str:
+    def _answer_id(self, task: TaskMemory, ask: Question) -> str:
         """Return the id of the answer to a request that a run's end answers: always the same."""
-        return _derived(f"{self.context.owner}/{task.task_id}/{ask.asker}/{ask.message_id}")
+        return _derived(f"{self.context.owner}/{task.task_id}/{ask.asker}/{ask.record}")
 
     def _tell(
         self,

@@ -141,7 +141,7 @@ class ToolContext:
     def _participant(self, name: str) -> MAILAddress:
         """Return the address of a participant: a communication target, or one who has written."""
         task, sender = self.turn.task, self.turn.envelope.sender
-        met = task.letters is not None and (self.name, name) in task.letters.met
+        met = (self.name, name) in task.met
         wrote = sender == create_agent_address(name)
         if not (met or wrote or name == task.guest):
             targets = (local_agent_name(t, self.swarm) for t in self.agents[self.name].comm_targets)
@@ -197,7 +197,7 @@ class ToolContext:
 
     def answers(self, requester: str) -> str | None:
         """Return the newest open request that ``requester`` sent to the caller, if any."""
-        for ref in reversed(self.turn.task.asks.get((requester, self.name), ())):
+        for ref in reversed(self.turn.task.asks.refs(requester, self.name)):
             if ref not in self.answered:
                 self.answered.add(ref)
                 return ref

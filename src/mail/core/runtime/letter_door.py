@@ -1,7 +1,7 @@
 """Letters of participants that come into a task: ``spec/SPEC.md``, chapter 23."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from mail.core.addresses import create_agent_address
@@ -11,18 +11,18 @@ from mail.core.runtime.active_tasks import ActiveTask, TaskMemory
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.correspondence import (
     ReceiptNews,
-    ask_of,
     in_thread,
     message_id_for,
+    question_of,
 )
 from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.mailbox import Hold
-from mail.core.runtime.peering import close_ask
 from mail.core.runtime.submission import RunRequest, Submissions
 from mail.core.runtime.transaction import TaskChange
 from mail.core.runtime.turn import Control, ControlKind
 from mail.core.tasks import TaskState
 from mail.db.desk import AskRow, DeskPost, LetterRow
+from mail.db.ledger import Question
 from mail.db.post import Post
 from mail.errors import ProtocolError, ShuttingDown, UnknownAgent, UnknownTask
 from mail.services.files import told_of
@@ -128,21 +128,19 @@ class LetterDoor:
         asker, about = await self._whom_it_answers(letter), await self._about_file(letter)
         async with TaskChange(self.context, task, patient=False) as change:
             self._check(change.memory, mail, stored=task.stored)
-            letters, packed = change.memory.correspondence(), change.mail
-            for envelope in self._messages(change.memory, mail, about):
+            asks, packed = change.memory.asks, change.mail
+            answered = asks.find("participant", letter.reply_to, asked=letter.sender)
+            for envelope in self._messages(change.memory, mail, about, answered):
                 name = envelope.recipients[0]["address"]
                 self.mail_delivery.add(packed, envelope, to=[name])
-                change.on_applied(letters.met.add, (name, letter.sender))
+                change.on_applied(task.met.add, (name, letter.sender))
+                if own and envelope.kind != "response":
+                    asks.open(question_of(letter, name, by_agent=False))
             if asker:
                 news = ReceiptNews(letter.reply_to, asker, letter.sender, "answered")
                 packed.events.append(news.event(packed.moment))
-            answered = letters.asked.pop((letter.reply_to, letter.sender), None)
-            asks = [
-                ask_of(letter, envelope.recipients[0]["address"])
-                for envelope in packed.envelopes
-                if own and envelope.kind != "response"
-            ]
-            letters.owed.update(((ask.letter_id, ask.asked), ask) for ask in asks)
+            if answered is not None:
+                asks.close(answered)
             if own:
                 change.came.update(envelope.id for envelope in packed.envelopes)
                 joins = task.stored and change.memory.row.state is TaskState.RUNNING
@@ -154,9 +152,8 @@ class LetterDoor:
                 change.memory.change(title=packed.envelopes[0].title)
             if change.memory.row.state is TaskState.PAUSED:
                 change.on_applied(self.context.mailbox.hold, task.task_id, Hold.FIRM)
-            settled = ((letter.reply_to, letter.sender),) if answered is not None else ()
-            desk = replace(mail.post, asks=tuple(asks), settled=settled)
-            change.post = Post(self.context.owner, task.row, new=not task.stored, desk=desk)
+            owner, new = self.context.owner, not task.stored
+            change.post = Post(owner, task.row, new=new, desk=mail.post)
 
     async def _about_file(self, letter: LetterRow) -> str:
         """Return what agents are told of the file that a letter carries, if it does not say it."""
@@ -165,13 +162,13 @@ class LetterDoor:
         row = await self.context.store.find_file(self.context.swarm, letter.file_id)
         return "" if row is None or told_of(row) in letter.body else f"\n\n{told_of(row)}"
 
-    def _messages(self, task: TaskMemory, mail: DeskMail, about: str) -> list[Envelope]:
+    def _messages(
+        self, task: TaskMemory, mail: DeskMail, about: str, answered: Question | None
+    ) -> list[Envelope]:
         """Return what agents read of a letter: a message for each of them."""
-        letter, asked = mail.letter, task.correspondence().asked
-        request = asked.get((letter.reply_to, letter.sender))
-        found = []
+        letter, found = mail.letter, []
         for name in mail.agents:
-            answers = request is not None and request.asker == name
+            answers = answered is not None and answered.asker == name
             kind: MessageKind = "request" if self._is_own(letter) else "response"
             if mail.quiet and letter.kind == "broadcast":
                 kind = "broadcast"
@@ -232,11 +229,11 @@ class LetterDoor:
             await self.context.store.post_letters(desk)
 
     def _stop_waiting(self, change: TaskChange, ask: AskRow) -> None:
-        task, letters, mail = change.task, change.memory.letters, change.mail
-        key = ask.letter_id, ask.asked
-        if letters is None or letters.asked.pop(key, None) is None:
+        task, asks, mail = change.task, change.memory.asks, change.mail
+        question = asks.find("participant", ask.letter_id, asked=ask.asked)
+        if question is None:
             return
-        change.on_applied(close_ask, task.asks, ask.asker, ask.asked, ask.letter_id)
+        asks.close(question)
         self.submissions.goes_on(change)
         if ask.asker in self.context.agents:
             body = _UNANSWERED.format(asked=ask.asked)

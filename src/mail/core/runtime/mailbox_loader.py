@@ -5,7 +5,6 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mail.core.envelope import Envelope
 from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import MailDelivery
@@ -92,22 +91,14 @@ class MailboxLoader:
                 if _is_orphan(queued, task, recovered=recovered):
                     orphans.append(row.seq)
                     continue
-                task.note_waiting(queued.envelope)
+                if task.is_personal(queued.envelope):
+                    task.people.add(queued.envelope.id)
                 self.mail_delivery.put_back(task, queued)
         if orphans:
             post = Post(self.context.owner, task.row, settled=tuple(orphans))
             async with TaskChange(self.context, task, post=post):
                 pass
         self.committer.hold_at_limit(task)
-
-    async def recall(self, task: ActiveTask) -> None:
-        """Find out which requests of a task from the store are still open (MAIL-DATA-12)."""
-        if task.peering is None:  # else it was found out with what came from other swarms
-            store, owner = self.context.store, self.context.owner
-            for delivery in await store.all_mail(owner, task.task_id, whole=False):
-                task.note_sent(Envelope.from_json(delivery.payload))
-        if task.letters is not None:
-            task.letters.fit(task.asks, self.context.participants)
 
 
 def _is_orphan(queued: QueuedMessage, task: ActiveTask, *, recovered: bool) -> bool:

@@ -31,7 +31,7 @@ from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.held_calls import UNANSWERED, free_call_id
 from mail.core.runtime.mailbox import Hold
 from mail.core.runtime.mailbox_loader import MailboxLoader
-from mail.core.runtime.peering import Ask, with_runner
+from mail.core.runtime.peering import with_runner
 from mail.core.runtime.submission import RunRequest, Submissions
 from mail.core.runtime.transaction import TaskChange
 from mail.core.runtime.turn import Control, ControlKind
@@ -43,6 +43,7 @@ from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.convert import normalize_breakpoint_tool_call
 from mail.db.calls import CallRow
+from mail.db.ledger import Question
 from mail.db.post import Post
 from mail.db.records import EventRow, InboxRow, OutboxChange, OutboxRow, TaskRow
 from mail.errors import (
@@ -174,7 +175,7 @@ class PeerDoor:
                 await self.mailbox_loader.refill(task)
             async with TaskChange(self.context, task, patient=False) as change:
                 if mail.control is not None:
-                    peering, reports = task.peers(), read_reports(mail.control.reports)
+                    peering, reports = change.memory.peers(), read_reports(mail.control.reports)
                     peering.hear(node_of(mail.control, mail.peer), reports)
                     peering.closed = False  # somebody waits
                 self.committer.tell_peers(change)
@@ -221,7 +222,7 @@ class PeerDoor:
             mail.control is None
             and envelope.kind == "response"
             and envelope.subject == Subject.TASK_COMPLETE
-            and not (task.peering and (mail.peer, envelope.ref) in task.peering.requests)
+            and task.asks.find("peer", envelope.ref, peer=mail.peer) is None
         )
 
     async def _act(self, task: ActiveTask, mail: PeerMail) -> None:
@@ -258,11 +259,11 @@ class PeerDoor:
             memory.change(task_owner=mail.task_owner, task_contributors=names)
         inbox = self._inbox(mail)
         change.post = Post(self.context.owner, memory.row, new=not task.stored, inbox=inbox)
-        change.on_applied(self._note_taken, task, mail)
+        self._note_taken(memory, mail)
         self.submissions.goes_on(change)
 
-    def _note_taken(self, task: ActiveTask, mail: PeerMail) -> None:
-        peering, node = task.peers(), node_of(mail.control, mail.peer)
+    def _note_taken(self, memory: TaskMemory, mail: PeerMail) -> None:
+        peering, node = memory.peers(), node_of(mail.control, mail.peer)
         peering.note_taken(mail.peer, node)
         peering.closed = self._closes(mail)
         if mail.control is not None:
@@ -285,29 +286,26 @@ class PeerDoor:
             post.calls = self._closed_calls(memory, mail.peer)
             memory.put(*post.calls)
         farewell = ends and mail.control is None
-        for letter, names in self._addressed(memory, mail, farewell=farewell):
+        received = self._addressed(memory, mail, farewell=farewell)
+        answers = [each for each, _ in received if each.kind == "response"]
+        early = self._early(memory, mail.peer, answers)
+        for letter, names in received:
             self.mail_delivery.add(packed, letter, to=names)
-        received = list(packed.envelopes)
-        answers = [each for each in received if each.kind == "response"]
+            peering.note_received(letter)
         over = change.task.stored and memory.row.state not in _OPEN
         declines = envelope.kind == "request" and over and not memory.is_personal(envelope)
         if declines:
             self._decline(memory, packed, envelope)
         post.answered = tuple((mail.peer, letter.ref) for letter in answers)
-        early = self._early(memory, mail.peer, answers)
         packed.events[:0] = early
         packed.events.append(self._received(mail, packed.moment))
         reopened = self._go_on(change, envelope, closed=bool(post.calls))
         if reopened:
             self.submissions.goes_on(change, reopened=True)
-        for letter in received:
-            peering.note_received(letter)
         if memory.is_personal(envelope):
             change.came.add(envelope.id)
-        if declines:
-            peering.owed.pop((mail.peer, envelope.ref), None)
         if ends:
-            change.on_applied(lambda: change.task.peers().forget(mail.peer))
+            memory.asks.forget(mail.peer)
         if memory.row.state is TaskState.PAUSED:
             change.on_applied(self.context.mailbox.hold, memory.task_id, Hold.FIRM)
 
@@ -321,8 +319,8 @@ class PeerDoor:
         ``broadcast_complete`` goes to these agents and the entrypoint, as a response.
         """
         envelope, answers = mail.envelope, mail.envelope.kind == "broadcast_complete"
-        waiting = task.peering.requests.items() if task.peering and (farewell or answers) else ()
-        told = [(key[1], ask.asker) for key, ask in waiting if key[0] == mail.peer]
+        waiting = task.asks.waited("peer", peer=mail.peer) if farewell or answers else ()
+        told = [(ask.ref, ask.asker) for ask in waiting]
         if answers and self.context.entrypoint not in [name for _, name in told]:
             told.append((envelope.ref, self.context.entrypoint))
         found = []
@@ -376,9 +374,9 @@ class PeerDoor:
         """Return what tells that requests were sent whose answers come before their receipts."""
         told = []
         for answer in answers:
-            ask = task.peering.requests.get((peer, answer.ref)) if task.peering else None
-            if ask is not None and task.peering and (peer, ask.message_id) in task.peering.unsent:
-                task.peering.unsent.discard((peer, ask.message_id))
+            ask = task.asks.find("peer", answer.ref, peer=peer)
+            if ask is not None and (peer, ask.record) in task.peers().unsent:
+                task.peers().unsent.discard((peer, ask.record))
                 told.append(self._sent(peer, task.now()))
         return told
 
@@ -489,9 +487,12 @@ class PeerDoor:
         request = RunRequest(
             message=mail.envelope, awaited=False, breakpoint_tool_call_result=results
         )
-        received = self._received(mail, task.now())
-        await self.submissions.resume(task, request, self._inbox(mail), (received,))
-        self._note_taken(task, mail)
+        async with TaskChange(self.context, task, patient=False) as change:
+            self.submissions.resume(change, request)
+            self._note_taken(change.memory, mail)
+            if change.post is not None:
+                change.post.inbox = self._inbox(mail)
+                change.post.events = (self._received(mail, task.now()), *change.post.events)
         return True
 
     def _file(self, change: TaskChange, mail: PeerMail) -> None:
@@ -591,7 +592,9 @@ class PeerDoor:
             if row.sender:
                 body = _UNANSWERED.format(to=_addressed_to(row), reason=outcome.reason)
                 self._notify(mail, row.sender, Subject.UNDELIVERABLE, body, row.ref)
-            change.memory.peers().close((row.peer, row.ref))
+            question = change.memory.asks.find("peer", row.ref, peer=row.peer)
+            if question is not None:
+                change.memory.asks.close(question)
             change.post = Post(self.context.owner, task.row)
             change.post.outbox_changes = (OutboxChange(row.id, "done"),)
             self.submissions.goes_on(change)
@@ -602,30 +605,31 @@ class PeerDoor:
         async with TaskChange(self.context, task, patient=False) as change:
             memory, peering = change.memory, change.memory.peers()
             settled, lost = self._outcome(memory, change.mail, row, outcome)
-            refs = self._refs(memory, row.peer, lost)
             post = change.post = Post(self.context.owner, memory.row, outbox_changes=(settled,))
-            post.answered = tuple((row.peer, ref) for ref, _ in refs)
+            post.answered = tuple((row.peer, question.ref) for question in lost)
             if outcome.state != "delayed":
                 peering.unsent.discard((row.peer, row.message_id))
             if outcome.state == "undeliverable":
-                peering.close((row.peer, row.ref))
                 peering.sent[row.peer] -= not _says_silent(row)
-            for ref, _ in refs:
-                peering.close((row.peer, ref))
+                asked = memory.asks.find("peer", row.ref, peer=row.peer)
+                lost += [asked] if asked is not None and asked not in lost else []
+            for question in lost:
+                memory.asks.close(question)
             if memory.row.state is TaskState.PAUSED:
                 change.on_applied(self.context.mailbox.hold, task.task_id, Hold.FIRM)
             self.submissions.goes_on(change)
 
     def _outcome(
         self, task: TaskMemory, mail: Mail, row: OutboxRow, outcome: DeliveryOutcome
-    ) -> tuple[OutboxChange, list[Ask]]:
+    ) -> tuple[OutboxChange, list[Question]]:
         """Pack what is told of an outcome; return what becomes of the row, and requests lost."""
         told = not _says_silent(row)
         if outcome.state == "delivered":
-            awaited = row.kind == "request" and (row.peer, row.ref) in task.peers().requests
+            question = task.asks.find("peer", row.ref, peer=row.peer)
             if told:
                 mail.events.append(self._sent(row.peer, mail.moment))
             self._contribute(task, row.peer, [outcome.runner])
+            awaited = row.kind == "request" and question is not None
             return OutboxChange(row.id, "delivered" if awaited else "done"), []
         change = OutboxChange(
             row.id, "waiting", row.attempts, row.next_at, outcome.reason, told=True
@@ -636,13 +640,9 @@ class PeerDoor:
             mail.events.append(self._error(row, outcome, mail.moment))
         return change, self._tell_sender(task, mail, row, outcome)
 
-    def _refs(self, task: TaskMemory, peer: str, asks: Sequence[Ask]) -> list[tuple[str, Ask]]:
-        requests = task.peers().requests
-        return [(ref, ask) for (at, ref), ask in requests.items() if at == peer and ask in asks]
-
     def _tell_sender(
         self, task: TaskMemory, mail: Mail, row: OutboxRow, outcome: DeliveryOutcome
-    ) -> list[Ask]:
+    ) -> list[Question]:
         """Pack what agents are told of mail that does not arrive; return requests lost with it.
 
         When results for a peer's calls cannot be delivered, its answers will not come either.
@@ -659,10 +659,10 @@ class PeerDoor:
         control = PeerControl.from_metadata(from_json(row.wrapper).get("metadata"))
         if not gone or control is None or control.event != "results":
             return []
-        lost = [ask for (peer, _), ask in task.peers().requests.items() if peer == row.peer]
-        for ref, ask in self._refs(task, row.peer, lost):
+        lost = task.asks.waited("peer", peer=row.peer)
+        for ask in lost:
             body = _NOT_PASSED_ON.format(to=to, reason=outcome.own_reason)
-            self._notify(mail, ask.asker, Subject.UNDELIVERABLE, body, ref)
+            self._notify(mail, ask.asker, Subject.UNDELIVERABLE, body, ask.ref)
         return lost
 
     def _notify(self, mail: Mail, agent: str, subject: str, body: str, ref: str) -> None:

@@ -1,44 +1,29 @@
-"""What a task has to do with other swarms: open requests, who wrote to whom, outgoing mail.
+"""What a task has to do with other swarms: who wrote to whom, outgoing mail, who is known to wait.
 
-It is kept in memory beside the task, and rebuilt from the task's log and outbox.
+It is stored with the task, as JSON, in the commits of mail that comes from there or goes there.
 """
 
-import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
-from mail.core.addresses import parse_agent_address
 from mail.core.envelope import Envelope
-from mail.core.events import TERMINAL_KINDS, TaskEvent
 from mail.core.interswarm import MAX_CONTRIBUTORS, PeerControl, wire_task_id, wrap
-from mail.core.runtime.waiting import (
-    MOST_ASKS,
-    MOST_NODES,
-    Report,
-    read_reports,
-    swarm_of_node,
-    within_bounds,
-)
-from mail.core.tasks import TaskState
+from mail.core.runtime.ledger import Ledger, swarm_in
+from mail.core.runtime.waiting import MOST_ASKS, MOST_NODES, Report, swarm_of_node, within_bounds
 from mail.db.records import OutboxRow, Owner, TaskRow
-from mail.db.store import Store
 
-Asks = dict[tuple[str, str], list[str]]
-"""Open requests: (who asked, who was asked) to their ids, oldest first."""
-
-_PAGE: Final = 256
-_PAGE_BYTES: Final = 4 * 1024 * 1024
+_STORED: Final = ("writers", "met", "contacts", "sent", "taken", "plain", "firsthand", "told")
+_ACCOUNTS: Final = (*_STORED, "known", "unsent")
 
 
 def swarm_of(address: Mapping[str, Any]) -> str:
     """Return the swarm that an agent's address names, or no text."""
-    if address["address_type"] != "agent" or "@" not in address["address"]:
-        return ""
-    return parse_agent_address(address["address"])[1] or ""
+    return swarm_in(address["address"]) if address["address_type"] == "agent" else ""
 
 
 def remote_swarms(envelope: Envelope, swarm: str) -> list[str]:
@@ -47,53 +32,15 @@ def remote_swarms(envelope: Envelope, swarm: str) -> list[str]:
     return [name for name in found if name not in ("", swarm)]
 
 
-def note_ask(asks: Asks, envelope: Envelope) -> None:
-    """Keep account of open requests (MAIL-DATA-12)."""
-    kind, sender = envelope.kind, envelope.sender["address"]
-    if envelope.sender["address_type"] == "system":
-        return  # nobody answers the system
-    if kind == "request":
-        asks.setdefault((sender, envelope.recipients[0]["address"]), []).append(envelope.ref)
-    elif kind == "response":
-        close_ask(asks, envelope.recipients[0]["address"], sender, envelope.ref)
-
-
-def close_ask(asks: Asks, asker: str, asked: str, ref: str) -> None:
-    """Note that a request is open no more, if it is."""
-    refs = asks.get((asker, asked), [])
-    if ref in refs:
-        refs.remove(ref)
-        if not refs:
-            del asks[asker, asked]
-
-
-class Ask(NamedTuple):
-    """An open request from one swarm to another.
-
-    Attributes:
-        asker: The agent that asked; of a peer with its swarm.
-        asked: The agent that was asked, likewise.
-        message_id: The id of the message.
-    """
-
-    asker: str
-    asked: str
-    message_id: str
-
-
 @dataclass(slots=True, eq=False)
 class Peering:
     """A task's dealings with other swarms.
 
     Attributes:
-        host: The swarm that this task belongs to here, or no text when it is a local caller's.
-        requests: Requests of local agents by (peer, ref) that no answer has come for.
-        owed: Requests of peers by (peer, ref) that no answer has been sent to.
         unsent: (peer, message id) of mail that its peer has not taken yet.
         writers: The local agents that wrote to a peer, by its name.
         met: (local agent, agent of a peer) for all mail that came.
         contacts: Whom of a peer to write to: who wrote last, else who was written to first.
-        asks: See `mail.core.runtime.active_tasks.ActiveTask`.
         sent: How much mail there is for a peer, by its name.
         taken: How much mail was taken, by the node that sent it.
         plain: The peers that have written without saying from which node.
@@ -103,17 +50,12 @@ class Peering:
         news: Whether reports came since the last time that others were told.
         own: The latest report of this side.
         closed: Whether the task has ended in the swarm of its owner, and so everywhere.
-        shut: Requests of local agents, by (peer, ref), that a draft has closed.
     """
 
-    host: str = ""
-    requests: dict[tuple[str, str], Ask] = field(default_factory=dict)
-    owed: dict[tuple[str, str], Ask] = field(default_factory=dict)
     unsent: set[tuple[str, str]] = field(default_factory=set)
     writers: dict[str, set[str]] = field(default_factory=dict)
     met: set[tuple[str, str]] = field(default_factory=set)
     contacts: dict[str, str] = field(default_factory=dict)
-    asks: Asks = field(default_factory=dict)
     sent: Counter[str] = field(default_factory=Counter)
     taken: Counter[str] = field(default_factory=Counter)
     plain: set[str] = field(default_factory=set)
@@ -123,76 +65,60 @@ class Peering:
     news: bool = False
     own: Report | None = None
     closed: bool = False
-    shut: dict[tuple[str, str], Ask] = field(default_factory=dict)
 
     def draft(self) -> "Peering":
-        """Return a copy of the accounts that what agents say changes; the rest is the same."""
-        return Peering(
-            self.host,
-            dict(self.requests),
-            dict(self.owed),
-            set(self.unsent),
-            dict(self.writers),
-            self.met,
-            dict(self.contacts),
-            self.asks,
-            Counter(self.sent),
-            self.taken,
-            self.plain,
-            self.known,
-            self.firsthand,
-            self.told,
-            self.news,
-            self.own,
-            self.closed,
-        )
+        """Return a copy for a change to work on."""
+        made = replace(self)
+        for name in _ACCOUNTS:
+            setattr(made, name, copy(getattr(self, name)))
+        return made
 
     def adopt(self, draft: "Peering") -> None:
-        """Take the accounts of a draft over."""
-        self.requests, self.owed, self.unsent = draft.requests, draft.owed, draft.unsent
-        self.sent, self.writers, self.contacts = draft.sent, draft.writers, draft.contacts
-        self.own, self.met = draft.own, draft.met
-        for (_, ref), ask in draft.shut.items():
-            close_ask(self.asks, ask.asker, ask.asked, ref)
+        """Take over what a draft of it has become; hints may hold on to this one."""
+        for each in fields(draft):
+            setattr(self, each.name, getattr(draft, each.name))
+
+    def to_json(self) -> str:
+        """Return what is stored of it: all but ``unsent``, which the outbox has, and its state."""
+        accounts = {name: getattr(self, name) for name in _STORED}
+        reports = [report.to_wire() for report in self.known.values()]
+        return to_json(accounts | {"known": reports}).decode()
+
+    def is_as(self, other: "Peering") -> bool:
+        """Tell whether the same is stored of both."""
+        return all(getattr(self, name) == getattr(other, name) for name in (*_STORED, "known"))
+
+    @classmethod
+    def from_json(cls, text: str | None) -> "Peering":
+        """Read what is stored of it."""
+        told = from_json(text or "{}")
+        reports = [Report.of(each) for each in told.get("known", ())]
+        return cls(
+            writers={peer: set(names) for peer, names in told.get("writers", {}).items()},
+            met={(one, other) for one, other in told.get("met", ())},
+            contacts=told.get("contacts", {}),
+            sent=Counter(told.get("sent", {})),
+            taken=Counter(told.get("taken", {})),
+            plain=set(told.get("plain", ())),
+            known={report.node: report for report in reports if report is not None},
+            firsthand=set(told.get("firsthand", ())),
+            told=told.get("told", {}),
+        )
 
     def note_sent(self, envelope: Envelope) -> None:
         """Keep account of a message that a local agent sends."""
         sender = envelope.sender["address"]
         self.sent.update({swarm_of(recipient) for recipient in envelope.recipients} - {""})
         for recipient in envelope.recipients:
-            peer, address = swarm_of(recipient), recipient["address"]
-            if not peer:
-                continue
-            self.contacts.setdefault(peer, address)
-            self.writers[peer] = self.writers.get(peer, set()) | {sender}
-            if envelope.kind == "request":
-                self.requests[peer, envelope.ref] = Ask(sender, address, envelope.id)
-            elif envelope.kind == "response":
-                self.owed.pop((peer, envelope.ref), None)
+            if peer := swarm_of(recipient):
+                self.contacts.setdefault(peer, recipient["address"])
+                self.writers[peer] = self.writers.get(peer, set()) | {sender}
 
     def note_received(self, envelope: Envelope) -> None:
         """Keep account of a message that an agent of a peer has sent."""
-        peer, sender = swarm_of(envelope.sender), envelope.sender["address"]
-        self.contacts[peer] = sender
-        self.met = self.met | {(each["address"], sender) for each in envelope.recipients}
-        if envelope.kind == "request":
-            asked = envelope.recipients[0]["address"]
-            self.owed[peer, envelope.ref] = Ask(sender, asked, envelope.id)
-        elif envelope.kind == "response":
-            self.close((peer, envelope.ref))
-
-    def close(self, key: tuple[str, str]) -> None:
-        """Note that a request is answered, maybe by another agent, or will not be."""
-        ask = self.requests.pop(key, None)
-        if ask is not None:
-            self.shut[key] = ask
-
-    def forget(self, peer: str) -> None:
-        """Note that a peer's run has ended: its agents wait for no answers any more."""
-        for key in [key for key in self.owed if key[0] == peer]:
-            del self.owed[key]
-        for pair in [pair for pair in self.asks if pair[0].endswith(f"@{peer}")]:
-            del self.asks[pair]
+        sender = envelope.sender["address"]
+        self.contacts[swarm_of(envelope.sender)] = sender
+        self.met |= {(each["address"], sender) for each in envelope.recipients}
 
     # --- waiting ------------------------------------------------------------------------------
 
@@ -224,35 +150,32 @@ class Peering:
             self.news = True
         self.told[teller] = {report.node: report.at for report in reports}
 
-    def report(self, node: str, at: str, *, over: bool = False, acts: bool = False) -> Report:
+    def report(
+        self, node: str, at: str, asks: Ledger, *, over: bool = False, acts: bool = False
+    ) -> Report:
         """Return what this side says when nothing goes on here.
 
         Args:
             node: The name of this side.
             at: The time.
+            asks: The open questions.
             over: Its part has ended.
             acts: See `mail.core.runtime.waiting.Report`.
         """
-        waited = {peer for peer, _ in self.requests}
+        waited = {swarm_in(each.asked) for each in asks.waited("peer")}
         speaking = {swarm_of_node(name) for name in self.told}
         plain = self.plain - waited - speaking
         sent = {peer: count for peer, count in self.sent.items() if count and peer not in plain}
         taken = {name: count for name, count in self.taken.items() if count}
-        asks = () if over else tuple(self._own_asks(swarm_of_node(node)))
-        return Report(node, at, sent, taken, asks[:MOST_ASKS], acts and not over)
+        swarm = swarm_of_node(node)
+        pairs = [] if over else [(f"{a}@{swarm}", _full(b, swarm)) for a, b in asks.pairs()]
+        return Report(node, at, sent, taken, tuple(pairs[:MOST_ASKS]), acts and not over)
 
     def latest(self, report: Report) -> Report:
         """Return this side's report, with the time since when it says the same."""
         if self.own is None or self.own._replace(at=report.at) != report:
             self.own = report
         return self.own
-
-    def _own_asks(self, swarm: str) -> list[tuple[str, str]]:
-        """Return the open requests of local agents, all names with their swarms."""
-        local = [(one, other) for one, other in self.asks if "@" not in one and "@" not in other]
-        away = [(ask.asker, ask.asked) for ask in self.requests.values()]
-        found = [(f"{one}@{swarm}", _full(other, swarm)) for one, other in (*local, *away)]
-        return list(dict.fromkeys(found))
 
     def reports(self, own: Report) -> list[Report]:
         """Return what is known of waiting, this side's report first, as far as a peer reads it."""
@@ -276,37 +199,6 @@ class Peering:
         """Return the agents of peers that have written to a local agent."""
         return {other for name, other in self.met if name in (agent, "all")}
 
-    def end(self, unread: Set[str]) -> None:
-        """Note the end of a run: nothing is open any more but requests that nobody has read."""
-        for key in list(self.requests):
-            self.close(key)
-        for key in [key for key, ask in self.owed.items() if ask.message_id not in unread]:
-            del self.owed[key]
-
-    def replay(self, event: TaskEvent) -> None:
-        """Note what the log tells."""
-        if event.kind in TERMINAL_KINDS:
-            if event.extra.get("status") != TaskState.PAUSED:
-                self.end(set(event.extra.get("unanswered", ())))
-        elif event.kind == "interswarm_message_received":
-            node = str(event.extra.get("runner", ""))
-            self.note_taken(str(event.extra["swarm"]), node)
-            self.hear(node, read_reports(event.extra.get("reports", ())))
-        elif event.kind == "interswarm_message_error" and (
-            event.extra.get("given_up") or event.extra.get("unanswered")
-        ):
-            self.sent[str(event.extra["swarm"])] -= bool(event.extra.get("given_up"))
-            lost = event.extra.get("message_id")
-            for key in [key for key, ask in self.requests.items() if ask.message_id == lost]:
-                self.close(key)
-        elif event.kind == "new_message":
-            envelope = Envelope.from_wire(event.extra["full_message"])
-            if swarm_of(envelope.sender):
-                self.note_received(envelope)
-            else:
-                self.note_sent(envelope)
-            note_ask(self.asks, envelope)
-
 
 def _full(name: str, swarm: str) -> str:
     return name if "@" in name else f"{name}@{swarm}"
@@ -319,25 +211,6 @@ def with_reports(row: OutboxRow, reports: Sequence[Report]) -> OutboxRow:
     control = control._replace(reports=tuple(report.to_wire() for report in reports))
     wrapper["metadata"] = control.to_metadata()
     return row._replace(wrapper=to_json(wrapper).decode())
-
-
-async def load_peering(store: Store, owner: Owner, host: str, task_id: str) -> Peering:
-    """Find out from the store what a task has to do with other swarms; ``host`` if one's it is."""
-    peering, after = Peering(host), 0
-    while events := await store.events(owner, task_id, after, _PAGE, _PAGE_BYTES):
-        for event in events:
-            peering.replay(event)
-        after = events[-1].seq
-        await asyncio.sleep(0)  # a long log must not hold up everybody else
-    peering.adopt(peering)
-    peering.requests.clear()
-    for row in await store.task_outbox(owner, task_id):
-        if row.kind == "request" and row.state != "dead":
-            asked = from_json(row.wrapper)["payload"]["recipient"]["address"]
-            peering.requests[row.peer, row.ref] = Ask(row.sender, asked, row.message_id)
-        if row.state == "waiting":
-            peering.unsent.add((row.peer, row.message_id))
-    return peering
 
 
 def outbox_rows(

@@ -370,10 +370,6 @@ class MAILRuntime(Federation, RuntimeViews):
         """What the long messages come to that wait or are worked on, in characters."""
         return self._context.mailbox.large
 
-    def remembers(self, task_id: str) -> bool:
-        """Tell whether a task can be taken up without a look at its log."""
-        return self._context.active_tasks.remembers(task_id)
-
     @property
     def degraded(self) -> str | None:
         """Why the store fails at the moment, or None."""

@@ -68,8 +68,6 @@ class SetAside:
                 problem = await self._problem(task, row, envelope, control)
                 if problem:
                     raise RetryRefused(f"mail {number} cannot be tried again: {problem}")
-                if not task.loaded:
-                    await self.mailbox_loader.recall(task)
                 joins = change.memory.row.state is TaskState.RUNNING
                 delivery = row.delivery._replace(seq=0, attempts=0)
                 change.mail.queued_messages.append(QueuedMessage(delivery, envelope, control))
@@ -79,7 +77,6 @@ class SetAside:
                 change.memory.change(awaited=True)  # the run is to come to its end, whoever looks
                 if task.is_personal(envelope):
                     change.came.add(envelope.id)
-                change.on_applied(task.note_waiting, envelope)
 
     async def _discard(self, task_id: str, number: int, by: Answerer) -> None:
         async with self.submissions.hold(task_id, new=False, brings_mail=False) as task:

@@ -16,13 +16,15 @@ from mail.core.approvals import Answer, Answerer
 from mail.core.envelope import Envelope
 from mail.core.runtime.active_tasks import ActiveTask, TaskClock
 from mail.core.runtime.context import RuntimeContext
-from mail.core.runtime.correspondence import load_correspondence
+from mail.core.runtime.correspondence import agent_and_participant, questions_in_letters
 from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.held_calls import Answered, Decision, checked, decide, resume
+from mail.core.runtime.ledger import Ledger
 from mail.core.runtime.mailbox import Hold
 from mail.core.runtime.mailbox_loader import MailboxLoader
 from mail.core.runtime.offers import check_offer, load_offer, offer_row
-from mail.core.runtime.peering import load_peering, swarm_of
+from mail.core.runtime.old_ledgers import old_peering, old_questions
+from mail.core.runtime.peering import Peering, swarm_of
 from mail.core.runtime.policy import local_recipients
 from mail.core.runtime.settings import UNSET, Unset
 from mail.core.runtime.transaction import TaskChange, delete, go_on, to_its_end
@@ -35,12 +37,9 @@ from mail.core.tasks import TaskState
 from mail.core.tools.offer import NO_OFFER, Offer
 from mail.core.wire import MAILMessage
 from mail.db.calls import CallRow
-from mail.db.desk import PARTICIPANT_ROLE
 from mail.db.post import Post
 from mail.db.records import (
-    EventRow,
     IdempotencyRow,
-    InboxRow,
     MemoryRow,
     TaskRow,
 )
@@ -189,7 +188,9 @@ class Submissions:
         async with self.hold(envelope.task_id, new=request.resume_from is None) as task:
             task.request_id = current().request_id or task.request_id
             if request.resume_from == BREAKPOINT:
-                return await self.resume(task, request)
+                async with TaskChange(self.context, task, patient=False) as change:
+                    self.resume(change, request)
+                return change.waiter
             return await self._deliver(task, envelope, request)
 
     async def accept_step(
@@ -355,15 +356,11 @@ class Submissions:
         if row is None:
             raise UnknownTask(task.task_id)
         task.row, task.loaded = row, False
-        known = self.context.active_tasks.resting(row)
-        if known is not None:
-            task.offer = known.offer
-            task.times.go_on_from(known.latest)
-            task.take_up(known.peering)
-            task.letters = known.letters
-        else:
-            await self._restore(task, row)
+        await self._restore(task, row)
         task.stored, task.fresh = True, False  # not before: a store that fails is asked again
+        if task.asks.first:  # an earlier version wrote it: its mail need not be read once more
+            async with TaskChange(self.context, task, patient=False) as change:
+                change.post = Post(self.context.owner, change.memory.row)
 
     async def _restore(self, task: ActiveTask, row: TaskRow) -> None:
         store, owner = self.context.store, self.context.owner
@@ -372,15 +369,29 @@ class Submissions:
         self.committer.restore_waits(task, calls)
         task.offer = await load_offer(self.context, task.task_id)
         task.times.go_on_from(await store.latest_time(owner, task.task_id))
-        if self.context.host or row.remote_swarms:
-            task.take_up(await load_peering(store, owner, self.context.host, task.task_id))
-        if self.context.participants or self.context.owner.role == PARTICIPANT_ROLE:
-            task.letters = await load_correspondence(
-                store, owner, task.task_id, self.context.agents, self.context.participants
-            )
-            task.letters.fit(task.asks, self.context.participants)
+        await self._restore_ledger(task, row)
         if row.state is TaskState.PAUSED and not task.open_calls():
             task.change(state=TaskState.RUNNING)  # the turn that was to pause it was not stored
+
+    async def _restore_ledger(self, task: ActiveTask, row: TaskRow) -> None:
+        context, task_id = self.context, task.task_id
+        store, owner = context.store, context.owner
+        with_peers, peering = bool(self.context.host or row.remote_swarms), None
+        stored = await store.ledger(owner, task_id)
+        if stored is not None:
+            questions = list(stored.questions)
+            peering = Peering.from_json(stored.peering) if with_peers else None
+        elif with_peers:
+            questions, peering = await old_peering(self.context, task_id)
+        else:
+            questions = await old_questions(self.context, task_id)
+        if peering is not None:
+            unsent = await store.task_outbox(owner, task_id)
+            peering.unsent = {(r.peer, r.message_id) for r in unsent if r.state == "waiting"}
+        agents, participants = context.agents, context.participants
+        letters = await questions_in_letters(store, owner, task_id, agents, participants)
+        task.asks = Ledger.of((*questions, *letters), first=stored is None)
+        task.peering, task.met = peering, {agent_and_participant(each) for each in letters}
 
     async def _deliver(
         self,
@@ -472,8 +483,6 @@ class Submissions:
             if row is None:
                 raise UnknownApproval
             answer = await checked(row, answer, by, self.context)
-            if not task.loaded:
-                await self.mailbox_loader.recall(task)
             async with TaskChange(self.context, task, patient=False) as change:
                 newest = change.memory.calls.get(row.key)
                 if newest is not row:  # its run has ended meanwhile
@@ -482,30 +491,10 @@ class Submissions:
                 self._go_on(change, decide(change.memory, answered, self.mail_delivery))
             return task.calls[row.key], task.row
 
-    async def resume(
-        self,
-        task: ActiveTask,
-        request: RunRequest,
-        inbox: InboxRow | None = None,
-        events: tuple[EventRow, ...] = (),
-    ) -> Waiter | None:
-        """Give paused agents the results of their breakpoint calls.
-
-        Args:
-            task: Whose agents they are.
-            request: What brings the results.
-            inbox: The mail of a peer that brings them.
-            events: What is told of that.
-        """
-        if not task.loaded:
-            await self.mailbox_loader.recall(task)
+    def resume(self, change: TaskChange, request: RunRequest) -> None:
+        """Give paused agents the results of their breakpoint calls."""
         results = request.breakpoint_tool_call_result
-        async with TaskChange(self.context, task, patient=False) as change:
-            decision = resume(change.memory, results, self.mail_delivery)
-            self._go_on(change, decision, request)
-            if change.post is not None:
-                change.post.inbox, change.post.events = inbox, (*events, *change.post.events)
-        return change.waiter
+        self._go_on(change, resume(change.memory, results, self.mail_delivery), request)
 
     def _go_on(
         self, change: TaskChange, decision: Decision, request: RunRequest | None = None
@@ -581,7 +570,6 @@ class Submissions:
             return  # a start that was cut short has taken it up
         async with self.hold(row.task_id, new=False) as task:
             if task.row.state is TaskState.RUNNING:
-                await self.mailbox_loader.recall(task)
                 await self.mailbox_loader.refill(task, recovered=True)
             else:
                 task.pausing = task.row.awaited

@@ -7,7 +7,7 @@ is then no mail any more), an interrupt, the end of the run, or the time.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -16,6 +16,7 @@ from pydantic_core import from_json, to_json
 
 from mail.core.envelope import Envelope
 from mail.core.runtime.correspondence import post_of
+from mail.core.runtime.ledger import Ledger
 from mail.core.runtime.turn import Control
 from mail.core.tools.call import AgentToolCall, to_be_answered
 from mail.db.calls import CallRow
@@ -104,17 +105,17 @@ class TeamWait:
         left = datetime.fromisoformat(self.until) - datetime.fromisoformat(now).astimezone(UTC)
         return max(0.0, left.total_seconds())
 
-    def is_reply(self, envelope: Envelope, asks: Mapping[tuple[str, str], Sequence[str]]) -> bool:
+    def is_reply(self, envelope: Envelope, asks: Ledger) -> bool:
         """Tell whether a message to the waiting agent is what it waits for.
 
         That is the first one that the teammate sends to it alone, unless it answers another
-        request; ``asks`` are the open ones of the task.
+        request that is open.
         """
         sender = envelope.sender
         if sender["address_type"] != "agent" or sender["address"] != self.teammate:
             return False
         if envelope.kind == "response" and envelope.ref != self.draft.ref:
-            return envelope.ref not in asks.get((self.row.agent, self.teammate), ())
+            return envelope.ref not in asks.refs(self.row.agent, self.teammate)
         alone = len(envelope.recipients) == 1 and envelope.recipients[0]["address"] != "all"
         return alone and envelope.kind in ("request", "response", "interrupt")
 

@@ -17,14 +17,15 @@ from typing import Any, Final, Self
 
 from mail.core.runtime.active_tasks import ActiveTask, TaskMemory, Turn
 from mail.core.runtime.context import RuntimeContext
-from mail.core.runtime.correspondence import DeskParts
+from mail.core.runtime.correspondence import desk_post
 from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.team_waits import end_of_waits
 from mail.core.runtime.turn_result import EventDraft
 from mail.core.runtime.waiters import RunResult, Waiter
 from mail.core.tasks import TaskState
 from mail.db.calls import CallRow
-from mail.db.desk import DeskPost
+from mail.db.desk import DeskPost, LetterRow
+from mail.db.ledger import LedgerPart
 from mail.db.post import Post, Receipt, TurnCommit, size_beside_task
 from mail.db.records import EventRow, HistoryRow, MemoryRow, OutboxRow, TaskRow
 from mail.errors import DeskConflict, ShuttingDown, StoreConflict, StoreError, UnknownTask
@@ -41,7 +42,7 @@ class Ending:
     """The end of a run as it goes into a commit; the last event is the terminal one.
 
     ``unanswered`` are the messages that it leaves to a later end; none if it is ``everybody``'s.
-    ``outbox`` is what other swarms are told of it, ``desk`` what participants are; with
+    ``outbox`` is what other swarms are told of it, ``letters`` what participants are; with
     ``close_requests`` nobody waits for the answers of other swarms any more.
     """
 
@@ -55,11 +56,11 @@ class Ending:
     settled: tuple[int, ...] = ()
     memories: tuple[MemoryRow, ...] = ()
     outbox: tuple[OutboxRow, ...] = ()
-    desk: DeskParts | None = None
+    letters: tuple[LetterRow, ...] = ()
     close_requests: bool = False
 
     def add_to(self, post: Post) -> None:
-        """Add it to a commit, behind what that holds already; but for what `desk` says."""
+        """Add it to a commit, behind what that holds already; but for its letters."""
         post.events += self.events
         post.histories += self.histories
         post.calls += self.calls
@@ -203,9 +204,11 @@ class TaskChange:
 
     def _collect(self) -> Post | None:
         """Put everything into one commit; None if there is nothing."""
-        post, mail, desk = self.post, self._mail, None
+        post, mail, memory = self.post, self._mail, self._memory
+        ledger = memory.asks.changed() if memory is not None else None
         if post is None:
-            if self.ending is None and (mail is None or mail.is_empty):
+            asks = ledger is not None and not ledger.first
+            if self.ending is None and (mail is None or mail.is_empty) and not asks:
                 return None
             post = self.post = Post(self.context.owner, self.task.row)
         if mail is not None:
@@ -217,14 +220,24 @@ class TaskChange:
                 answered, entries = end_of_waits(mail.answers)
                 post.calls += answered
                 post.histories = entries + post.histories
-            desk = mail.desk
         if self.ending is not None:
             self.ending.add_to(post)
-            if self.ending.desk is not None:
-                desk = self.ending.desk if desk is None else desk.plus(self.ending.desk)
-        if desk is not None:
-            post.desk = desk.post(self.context.swarm)
+        if memory is not None:
+            letters = mail.letters if mail is not None else ()
+            letters += self.ending.letters if self.ending is not None else ()
+            owner = self.context.owner
+            post.desk = desk_post(post.desk, letters, memory.asks, owner, self.task.task_id)
+            post.ledger = self._with_peering(memory, ledger)
         return post
+
+    def _with_peering(self, memory: TaskMemory, ledger: LedgerPart | None) -> LedgerPart | None:
+        """Return what changes in the ledger, with what is known of other swarms if that does."""
+        peering, known = memory.peering, self.task.peering
+        if peering is None or (
+            known is not None and peering.is_as(known) and not (ledger and ledger.first)
+        ):
+            return ledger
+        return (ledger or LedgerPart())._replace(peering=peering.to_json())
 
     async def _commit(self, post: Post) -> None:
         """Store it.
@@ -301,7 +314,7 @@ class TaskChange:
         if turn is not None and task.turns.get(turn.agent) is turn:
             del task.turns[turn.agent]
         if self._memory is not None:
-            task.adopt(self._memory)
+            task.adopt(self._memory, stored=post is not None)
         task.people |= self.came
         task.people -= self.read
         if post is not None:

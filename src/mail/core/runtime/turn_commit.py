@@ -568,7 +568,7 @@ class TurnCommitter:
         asker: MAILAddress = {"address_type": "agent", "address": origin.address}
         if origin.address_type != "agent" or not swarm_of(asker) or self.context.gateway is None:
             return False
-        if origin.ref in turn.task.asks.get((origin.address, turn.agent), ()):
+        if origin.ref in change.memory.asks.refs(origin.address, turn.agent):
             answer = self.context.composer.message(
                 "response",
                 turn.task.task_id,

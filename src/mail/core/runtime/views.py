@@ -123,11 +123,9 @@ class RuntimeViews:
             return None
         active = self._context.active_tasks.get(task_id)
         view = task_view(self._context.owner, row, active.calls.values() if active else ())
-        if active is not None and active.peering is not None:
-            asked = (one.asked for one in active.peering.requests.values())
-            view.waiting_for = list(dict.fromkeys(asked))
-        if active is not None and active.letters is not None:
-            view.waiting_for += dict.fromkeys(ask.asked for ask in active.letters.asked.values())
+        if active is not None:
+            asked = (*active.asks.waited("peer"), *active.asks.waited("participant"))
+            view.waiting_for = list(dict.fromkeys(each.asked for each in asked))
         view.events = self.get_events_by_task_id(task_id)
         view.event_count = view.events[-1].seq if view.events else 0
         view.task_message_count = len(self._waiting(task_id))

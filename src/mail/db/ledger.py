@@ -1,0 +1,116 @@
+"""The open questions of tasks, and what tasks know of other swarms, as they are stored.
+
+What they mean is told in `mail.core.runtime.ledger` and `mail.core.runtime.peering`.
+"""
+
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from mail.db.driver import Batch, Change, Query, Verb, Verbs, read
+from mail.db.records import Owner
+from mail.db.rows import OWNED
+
+QuestionKind: TypeAlias = Literal["agent", "peer", "for_peer", "participant", "for_participant"]
+
+_OPEN: Final = """
+INSERT INTO questions (task, number, kind, asker, asked, ref, record)
+VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (task, number) DO UPDATE SET kind = excluded.kind
+"""
+
+_CLOSE: Final = "DELETE FROM questions WHERE task = $1 AND number = $2"
+
+_FIND: Final = f"SELECT key, ledger, peering FROM tasks WHERE {OWNED} AND task_id = $4"
+
+_READ: Final = """
+SELECT asker, asked, ref, kind, record, number FROM questions WHERE task = $1 ORDER BY number
+"""
+
+_PUT_PEERING: Final = "UPDATE tasks SET peering = $1 WHERE key = $2"
+
+_PUT_LEDGER: Final = "UPDATE tasks SET ledger = 1 WHERE key = $1"
+
+
+class Question(NamedTuple):
+    """A request without an answer.
+
+    Attributes:
+        asker: Who asked: an agent, of another swarm with its name, or a participant.
+        asked: Who was asked, likewise.
+        ref: What an answer refers to; unique among the questions of two names in a task.
+        kind: Who waits for the answer: an agent for one of its swarm (``agent``), for another swarm
+            (``peer``), for a participant; or the other way round (``for_…``).
+        record: The id of the message or letter that asks.
+        number: Its place among the questions of its task.
+        created_at: When a letter was written that asks.
+        thread_id: The thread of a letter that asks.
+    """
+
+    asker: str
+    asked: str
+    ref: str
+    kind: QuestionKind = "agent"
+    record: str = ""
+    number: int = 0
+    created_at: str = ""
+    thread_id: str = ""
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """Who asked, and who was asked."""
+        return self.asker, self.asked
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What tells it from the other questions of its task."""
+        return self.asker, self.asked, self.ref
+
+
+class LedgerPart(NamedTuple):
+    """What a commit changes in a task's ledger.
+
+    Attributes:
+        opened: Questions that are new, or of another kind now.
+        closed: The numbers of those that are open no more.
+        peering: What is known of other swarms from now on, as JSON; None: as before.
+        first: Whether these are all questions of a task of an earlier version.
+    """
+
+    opened: tuple[Question, ...] = ()
+    closed: tuple[int, ...] = ()
+    peering: str | None = None
+    first: bool = False
+
+
+class StoredLedger(NamedTuple):
+    """A task's ledger as it is stored; see `LedgerPart`."""
+
+    questions: tuple[Question, ...]
+    peering: str | None
+
+
+def write_ledger(part: LedgerPart, task: int) -> Verb[None]:
+    """Write what a commit changes in a ledger."""
+    if part.closed:
+        yield Batch(_CLOSE, [(task, number) for number in part.closed])
+    if part.opened:
+        values = [
+            (task, each.number, each.kind, each.asker, each.asked, each.ref, each.record)
+            for each in part.opened
+        ]
+        yield Batch(_OPEN, values)
+    if part.peering is not None:
+        yield Change(_PUT_PEERING, (part.peering, task))
+    if part.first:
+        yield Change(_PUT_LEDGER, (task,))
+
+
+class LedgerVerbs(Verbs):
+    """Ledgers of tasks."""
+
+    @read
+    def ledger(self, owner: Owner, task_id: str) -> Verb[StoredLedger | None]:
+        """Return a task's ledger; None when an earlier version wrote the task, or nobody did."""
+        rows = yield Query(_FIND, (*owner, task_id))
+        if not rows or not rows[0][1]:
+            return None
+        found = yield Query(_READ, (rows[0][0],))
+        return StoredLedger(tuple(Question(*row) for row in found), rows[0][2])
