@@ -135,7 +135,7 @@ class Drivers:
             step.over = True
 
     def _check_refusal(self, process: Process, payload: str, error: MAILError) -> None:
-        leaves = isinstance(error, ShuttingDown) and process.runtime._context.draining
+        leaves = isinstance(error, ShuttingDown) and process.runtime._context.status.draining
         if not leaves and "manual mode" not in str(error):
             self.table.problems.append(f"step {payload} was refused: {error!r}")
 

@@ -57,7 +57,7 @@ def bury(side: Side, store: Any) -> None:
     """Let nothing of a dead process act any more, and give its swarm a working store."""
     dead, side.runtimes, side.store = side.runtimes, {}, store
     for runtime in dead.values():
-        runtime._context.draining = True
+        runtime._context.status.draining = True
         for handle in list(runtime._scheduler.active):
             handle.cancel()
 

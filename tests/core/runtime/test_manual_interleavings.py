@@ -55,7 +55,7 @@ async def play(seed: int) -> None:
 def left_over(table: Table) -> Iterator[str]:
     """Tell what a runtime in which nothing happens still holds."""
     context = table.process.runtime._context
-    if table.process.runtime._scheduler.active or context.abandoned:
+    if table.process.runtime._scheduler.active or context.status.abandoned:
         yield "turns that run"
     for task in context.active_tasks:
         held = {

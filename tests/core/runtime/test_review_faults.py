@@ -137,7 +137,7 @@ async def test_cancelling_a_turn_that_has_not_begun_leaves_nothing_behind(store)
     for _ in range(5):
         await asyncio.sleep(0)
     assert not runtime._scheduler.active
-    assert runtime._context.abandoned == 0
+    assert runtime._context.status.abandoned == 0
     await runtime.shutdown()
 
 

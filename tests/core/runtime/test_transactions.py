@@ -124,7 +124,7 @@ class Stage:
             error, self.refuses = self.refuses, None
             self.seen.append(memory(self.runtime))
             if isinstance(post, TurnCommit) and not isinstance(error, StoreConflict):
-                self.runtime._context.draining = True  # else it would be tried again
+                self.runtime._context.status.draining = True  # else it would be tried again
             raise error
 
     async def begins(self, body: str, *, parks: str = "") -> None:

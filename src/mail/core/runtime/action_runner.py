@@ -153,10 +153,10 @@ class ActionRunner:
         name = call.tool_name
         agent = self.context.agents[turn.agent]
         own = agent.actions or {}
-        action = self.context.actions.get(name) or own.get(name)
+        action = self.context.parts.actions.get(name) or own.get(name)
         if action is None:
             raise ToolError(f"there is no tool named '{name}'.{did_you_mean(name, own)}")
-        if name in self.context.exclude_tools or not agent.can_access_action_or_tool(name):
+        if name in self.context.parts.exclude_tools or not agent.can_access_action_or_tool(name):
             raise ToolError(f"the action '{name}' is not available to you")
         return action
 
@@ -171,9 +171,9 @@ class ActionRunner:
         )
 
     async def _execute(self, action: ActionCore, call: AgentToolCall) -> tuple[str, str]:
-        override = self.context.action_override
+        override = self.context.status.action_override
         try:
-            status, result = await action.execute(call, self.context.actions, override)
+            status, result = await action.execute(call, self.context.parts.actions, override)
         except asyncio.CancelledError:
             turn = asyncio.current_task()
             if turn is None or turn.cancelling():

@@ -15,7 +15,7 @@ from mail.core.runtime.histories import Histories
 from mail.core.runtime.mailbox import Mailbox
 from mail.core.runtime.settings import RuntimeSettings
 from mail.core.tasks import TaskState
-from mail.core.teams import NO_TEAMS, Teams
+from mail.core.teams import Teams
 from mail.db.blobs import Blobs
 from mail.db.desk import PARTICIPANT_ROLE
 from mail.db.records import Owner
@@ -26,67 +26,36 @@ if TYPE_CHECKING:
     import asyncio
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class RuntimeContext:
-    """What the steps of a turn share. Parts know nothing of one another.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwarmParts:
+    """What a swarm is made of.
 
-    ``manual`` tells that agents are stepped by a driver, ``draining`` stops new work, ``closed``
-    tells that all that wait have been told of it, ``degraded``
-    tells why the store fails at the moment, and ``abandoned`` counts interrupted turns whose agent
-    functions have not returned yet. ``gateway`` leads to other swarms; without one agents write to
-    nobody there. ``teams`` are those of the swarm. ``host`` is the swarm whose tasks these are,
-    when the owner is another swarm. ``participants`` have mailboxes in the swarm, and are no
-    agents; ``ring`` wakes those who wait for letters, and ``blobs`` leads to the contents of files
-    that come with letters, for the swarm's name. ``guest`` is the participant whose tasks these
-    are, when the owner is one. ``approvals`` tell, by name, of which tools the calls wait for a
-    person; ``holds`` whether any do, actions with an approval of their own included.
-    ``on_deadline`` is called when a call is held that must be answered in time, ``wake`` when there
-    may be mail to work on. ``under_way`` are changes whose callers have left.
+    Attributes:
+        entrypoint: The agent that gets messages without a target.
+        agents: By their names.
+        actions: Those of the swarm, by their names; agents may have their own.
+        breakpoint_tools: The tools whose calls wait for the caller's results.
+        exclude_tools: The tools of the runtime that no agent has.
+        approvals: By name, of which tools the calls wait for a person.
+        teams: Its teams.
+        participants: Who has a mailbox in the swarm, and is no agent.
     """
 
-    owner: Owner
     entrypoint: str
     agents: Mapping[str, AgentCore]
     actions: Mapping[str, ActionCore]
     breakpoint_tools: frozenset[str]
     exclude_tools: frozenset[str]
-    settings: RuntimeSettings
-    clock: Clock
-    store: Store
-    composer: Composer
-    mailbox: Mailbox
-    active_tasks: ActiveTasks
-    histories: Histories
-    events: EventLog
-    print_llm_streams: bool = True
-    action_override: ActionOverrideFunction | None = None
-    approvals: Mapping[str, Approval] = field(default_factory=dict)
-    gateway: Gateway | None = None
-    teams: Teams = NO_TEAMS
-    participants: Set[str] = frozenset()
-    ring: Callable[[Collection[str]], None] | None = None
-    blobs: Callable[[str], Blobs] | None = None
-    on_deadline: Callable[[], None] = lambda: None
-    wake: Callable[[], None] = lambda: None
-    under_way: set["asyncio.Task[None]"] = field(default_factory=set)
-    manual: bool = False
-    draining: bool = False
-    closed: bool = False
-    degraded: str | None = None
-    abandoned: int = 0
-    swarm: str = field(init=False)
-    host: str = field(init=False)
-    guest: str = field(init=False)
-    holds: bool = field(init=False)
+    approvals: Mapping[str, Approval]
+    teams: Teams
+    participants: Set[str]
 
-    def __post_init__(self) -> None:
-        self.swarm = self.owner.swarm
-        self.host = self.owner.id if self.owner.role == PEER_ROLE else ""
+    @property
+    def holds(self) -> bool:
+        """Tell whether calls of any tool wait for a person."""
         own = [each for agent in self.agents.values() for each in (agent.actions or {}).values()]
         held = any(action.approval is not None for action in (*self.actions.values(), *own))
-        self.holds = held or bool(self.approvals)
-        takes_part = self.owner.role == PARTICIPANT_ROLE and self.owner.id in self.participants
-        self.guest = self.owner.id if takes_part else ""
+        return held or bool(self.approvals)
 
     def approval_for(self, agent: str, tool: str) -> Approval | None:
         """Return how calls of a tool are held: the swarm says, else the action."""
@@ -106,6 +75,90 @@ class RuntimeContext:
             if agent.can_complete_tasks:
                 return name
         return self.entrypoint
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What lies outside of a swarm.
+
+    Attributes:
+        gateway: Leads to other swarms; without one agents write to nobody there.
+        ring: Wakes those who wait for letters.
+        blobs: Leads to the contents of files that come with letters, for the swarm's name.
+    """
+
+    gateway: Gateway | None = None
+    ring: Callable[[Collection[str]], None] | None = None
+    blobs: Callable[[str], Blobs] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Status:
+    """How a runtime is doing, and how it is used.
+
+    Attributes:
+        print_llm_streams: Whether models' text goes to the console.
+        action_override: What is called in place of actions.
+        manual: Whether a driver steps the agents.
+        draining: Whether new work is refused.
+        closed: Whether all that wait have been told of that.
+        degraded: Why the store fails at the moment.
+        abandoned: How many interrupted turns there are whose agents have not returned yet.
+    """
+
+    print_llm_streams: bool = True
+    action_override: ActionOverrideFunction | None = None
+    manual: bool = False
+    draining: bool = False
+    closed: bool = False
+    degraded: str | None = None
+    abandoned: int = 0
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class RuntimeContext:
+    """What the steps of a turn share. Parts know nothing of one another.
+
+    ``on_deadline`` is called when a call is held that must be answered in time, ``wake`` when there
+    may be mail to work on. ``under_way`` are changes whose callers have left.
+    """
+
+    owner: Owner
+    parts: SwarmParts
+    settings: RuntimeSettings
+    clock: Clock
+    store: Store
+    composer: Composer
+    mailbox: Mailbox
+    active_tasks: ActiveTasks
+    histories: Histories
+    events: EventLog
+    outside: Outside
+    status: Status
+    on_deadline: Callable[[], None] = lambda: None
+    wake: Callable[[], None] = lambda: None
+    under_way: set["asyncio.Task[None]"] = field(default_factory=set)
+
+    @property
+    def swarm(self) -> str:
+        """The swarm's name."""
+        return self.owner.swarm
+
+    @property
+    def agents(self) -> Mapping[str, AgentCore]:
+        """The swarm's agents, by their names."""
+        return self.parts.agents
+
+    @property
+    def host(self) -> str:
+        """The swarm whose tasks these are, when the owner is another swarm."""
+        return self.owner.id if self.owner.role == PEER_ROLE else ""
+
+    @property
+    def guest(self) -> str:
+        """The participant whose tasks these are, when the owner is one."""
+        takes_part = self.owner.role == PARTICIPANT_ROLE
+        return self.owner.id if takes_part and self.owner.id in self.parts.participants else ""
 
     def settle(self, task: ActiveTask) -> None:
         """Let go of a task that nothing is happening to; the store has it all."""

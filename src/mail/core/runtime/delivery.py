@@ -120,12 +120,15 @@ class MailDelivery:
         instruction = control.to_json() if control else None
         interrupts = envelope.kind == "interrupt"
         if to is None:
-            guests = self.context.participants
+            guests = self.context.parts.participants
             to = local_recipients(envelope, self.context.agents, self.context.swarm, guests)
             if guests and (names := participants_in(envelope, guests)):
                 moment, owner = self.context.clock.now(), self.context.owner
                 mail.letters += (letter_of(envelope, names, owner, moment, mail.task.asks),)
-            if self.context.gateway is not None and envelope.sender_swarm == self.context.swarm:
+            if (
+                self.context.outside.gateway is not None
+                and envelope.sender_swarm == self.context.swarm
+            ):
                 self._send_away(mail, envelope)
         for name in to:
             if mail.task.waits and self._ends_wait(mail, name, envelope, control):
@@ -143,7 +146,7 @@ class MailDelivery:
         waits = mail.task.open_waits(name)
         for wait in waits:
             if wait.is_reply(envelope, mail.task.asks):
-                if letters := letters_in(envelope, self.context.participants):
+                if letters := letters_in(envelope, self.context.parts.participants):
                     before = mail.task.replies
                     mail.task.replies = before | {name: (*before.get(name, ()), *letters)}
                 self.answer(mail, wait, wait.replied(envelope))
@@ -185,7 +188,7 @@ class MailDelivery:
 
     def _note(self, mail: Mail, envelope: Envelope) -> None:
         mail.envelopes.append(envelope)
-        mail.task.asks.note(envelope, self.context.swarm, self.context.participants)
+        mail.task.asks.note(envelope, self.context.swarm, self.context.parts.participants)
 
     def _send_away(
         self,
@@ -230,7 +233,9 @@ class MailDelivery:
         for queued, seq in zip(mail.queued_messages, seqs, strict=True):
             queued.seq = seq
             turn = task.turns.get(queued.delivery.recipient)
-            stops = turn is not None and turn.phase is Phase.MODEL and not self.context.manual
+            stops = (
+                turn is not None and turn.phase is Phase.MODEL and not self.context.status.manual
+            )
             if queued.delivery.interrupt and turn is not None and stops:
                 task.arriving += 1
                 self.abandon(turn)
@@ -276,7 +281,7 @@ class MailDelivery:
         Its lane stays busy until the caller releases it.
         """
         turn.abandoned = True
-        self.context.abandoned += 1
+        self.context.status.abandoned += 1
         if self.context.settings.turn_limit is not None:
             self.context.settings.turn_limit.leave()
         turn.task.turns.pop(turn.agent, None)

@@ -161,7 +161,7 @@ class Endings:
         return tuple(mail.seq for mail in waiting if task.is_personal(mail.envelope))
 
     def _settle_row(self, change: TaskChange, state: TaskState, *, at_limit: bool) -> None:
-        task, goes_on = change.memory, bool(change.unread) and not self.context.manual
+        task, goes_on = change.memory, bool(change.unread) and not self.context.status.manual
         task.pausing, task.exhausted = False, None
         task.change(
             state=TaskState.RUNNING if goes_on else state,
@@ -377,7 +377,7 @@ class Endings:
         answer = self.context.composer.message(
             "response",
             told.task_id,
-            create_agent_address(agent or self.context.finisher),
+            create_agent_address(agent or self.context.parts.finisher),
             [create_agent_address(to)],
             told.subject,
             told.body,

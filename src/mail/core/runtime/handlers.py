@@ -111,7 +111,7 @@ class ToolContext:
     @property
     def teams(self) -> Teams:
         """The swarm's teams."""
-        return self.context.teams
+        return self.context.parts.teams
 
     def target(self, target: str) -> MAILAddress:
         """Return the address of an agent that the caller may write to.
@@ -122,14 +122,14 @@ class ToolContext:
             ToolError: it may not, or there is no way to the swarm of that agent.
         """
         own, agents, context = self.turn.agent, self.context.agents, self.context
-        if target != own and target in agents and context.teams.are_teammates(own, target):
+        if target != own and target in agents and context.parts.teams.are_teammates(own, target):
             return create_agent_address(target)
-        if context.participants:
+        if context.parts.participants:
             guest = local_agent_name(target, context.swarm)
-            if guest in context.participants and guest not in agents:
+            if guest in context.parts.participants and guest not in agents:
                 return self._participant(guest)
         known = None
-        if context.gateway is not None:
+        if context.outside.gateway is not None:
             peering = self.turn.task.peering
             known = peering.known_to(own) if peering is not None else ()
         name = allowed_target(own, target, agents, context.swarm, known)
@@ -188,7 +188,7 @@ class ToolContext:
             routing_info=routing_info,
             timestamp="",  # it is sent when the turn ends
         )
-        if kind == "request" and participants_in(composed, context.participants):
+        if kind == "request" and participants_in(composed, context.parts.participants):
             composed = composed._replace(ref=composed.id)  # a participant answers the message
         swarms = tuple(dict.fromkeys([swarm_of(each) or context.swarm for each in recipients]))
         if swarms != composed.recipient_swarms:
@@ -242,9 +242,9 @@ class ToolContext:
         Raises:
             ToolError: mail between swarms is not enabled.
         """
-        if self.context.gateway is None:
+        if self.context.outside.gateway is None:
             raise ToolError("interswarm messaging is not enabled for this swarm")
-        return self.context.gateway
+        return self.context.outside.gateway
 
     async def attachment(self, file_id: str) -> tuple[FileRow, Blobs]:
         """Return a file that came with a letter of this task to the calling agent.
@@ -254,13 +254,13 @@ class ToolContext:
         """
         context, file_id = self.context, file_id.removeprefix(FILE_URI)
         row = None
-        if context.blobs is not None and len(file_id) <= MAX_ID and file_id.isprintable():
+        if context.outside.blobs is not None and len(file_id) <= MAX_ID and file_id.isprintable():
             task = owner_name(context.owner), self.turn.task.task_id
             if await context.store.carries(self.swarm, self.name, file_id, task):
                 row = await context.store.find_file(self.swarm, file_id)
-        if context.blobs is None or row is None or row.expires_at <= context.clock.now():
+        if context.outside.blobs is None or row is None or row.expires_at <= context.clock.now():
             raise ToolError("no such file came with a message to you in this task")
-        return row, context.blobs(self.swarm)
+        return row, context.outside.blobs(self.swarm)
 
     async def search_memory(self, query: str, limit: int) -> list[MemoryRow]:
         """Search what the calling agent has stored."""
@@ -321,7 +321,7 @@ async def handle_broadcast(tools: ToolContext, call: AgentToolCall) -> ToolOutco
     if not recipients:
         recipients = [MAIL_ALL_LOCAL_AGENTS]
     mail = tools.compose("broadcast", recipients, args.subject, args.body)
-    guests = tools.context.participants
+    guests = tools.context.parts.participants
     reached = local_recipients(mail, tools.agents, tools.swarm, guests)
     if not (reached or remote_swarms(mail, tools.swarm) or participants_in(mail, guests)):
         raise ToolError("there is no other agent in this swarm to receive a broadcast")
@@ -523,8 +523,8 @@ async def handle_search_memory(tools: ToolContext, call: AgentToolCall) -> ToolO
 async def handle_letter_receipts(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
     """Tell what became of the agent's letters in this task (MAIL-DESK-7)."""
     args = parse_arguments(call.tool_name, call.tool_args, LetterReceiptsArgs)
-    if args.participant is not None and args.participant not in tools.context.participants:
-        names = sorted(tools.context.participants)
+    if args.participant is not None and args.participant not in tools.context.parts.participants:
+        names = sorted(tools.context.parts.participants)
         raise ToolError(hinted(f"'{args.participant}' is no participant", args.participant, names))
     try:
         entries = await tools.letters(args.participant or "", args.unanswered_for, args.limit + 1)
@@ -558,7 +558,7 @@ async def handle_send_attachment(tools: ToolContext, call: AgentToolCall) -> Too
     args = parse_arguments(call.tool_name, call.tool_args, SendAttachmentArgs)
     target = tools.target(args.target)
     name = target["address"]
-    if name in tools.agents or name not in tools.context.participants:
+    if name in tools.agents or name not in tools.context.parts.participants:
         raise ToolError(f"'{args.target}' is no participant, and only participants are sent files")
     row, _ = await tools.attachment(args.file_id)
     ref = tools.answers(name)
@@ -606,7 +606,7 @@ def _check_wait(tools: ToolContext, teammate: str) -> None:
     Raises:
         TeamError: it cannot, or they would wait for one another.
     """
-    if tools.context.manual:
+    if tools.context.status.manual:
         raise TeamError("waitForReply is not possible in manual mode.")
     if tools.turn.finishing:
         raise TeamError("The task is about to end. Do not wait for a reply.")
@@ -644,7 +644,7 @@ def _check_here(tools: ToolContext, route: Route) -> None:
         UnknownTeammate: one is a participant where no server serves the swarm.
     """
     for name, called in zip(route.recipients, route.reached, strict=True):
-        if name not in tools.agents and name not in tools.context.participants:
+        if name not in tools.agents and name not in tools.context.parts.participants:
             raise UnknownTeammate(called)
 
 

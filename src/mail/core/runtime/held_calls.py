@@ -107,9 +107,9 @@ def split_held(
     for call in calls:
         tool = call.tool_name
         pauses = tool in offered
-        if not pauses and tool not in context.exclude_tools:
+        if not pauses and tool not in context.parts.exclude_tools:
             pauses = agent.can_access_action_or_tool(tool) and (
-                tool in context.breakpoint_tools or _needs_approval(turn.agent, call, context)
+                tool in context.parts.breakpoint_tools or _needs_approval(turn.agent, call, context)
             )
         pauses = pauses and problem_of_arguments(tool, call.tool_args) is None
         (held if pauses else others).append(call)
@@ -117,7 +117,7 @@ def split_held(
 
 
 def _needs_approval(agent: str, call: AgentToolCall, context: RuntimeContext) -> bool:
-    if context.approval_for(agent, call.tool_name) is None:
+    if context.parts.approval_for(agent, call.tool_name) is None:
         return False
     return not _problem(agent, call.tool_name, dict(call.tool_args), context)
 
@@ -142,7 +142,7 @@ def _schema(agent: str, tool: str, context: RuntimeContext) -> dict[str, Any]:
         return spec.model.model_json_schema()
     owner = context.agents.get(agent)  # it may have left the swarm
     own = (owner.actions if owner is not None else None) or {}
-    action = context.actions.get(tool) or own.get(tool)
+    action = context.parts.actions.get(tool) or own.get(tool)
     return action.parameters if action is not None else {}
 
 
@@ -156,7 +156,7 @@ async def describe(
     said: dict[str, str] = {}
     text = None
     for call in calls:
-        approval = context.approval_for(turn.agent, call.tool_name)
+        approval = context.parts.approval_for(turn.agent, call.tool_name)
         if approval is None:
             continue
         if text is None:
@@ -232,8 +232,8 @@ def open_rows(
             approvers="\nowner\nadmin\n",
             description=turn_result.described.get(call.tool_call_id, ""),
         )
-        approval = context.approval_for(turn.agent, call.tool_name)
-        by_caller = call.tool_name in context.breakpoint_tools | turn.task.offer.names
+        approval = context.parts.approval_for(turn.agent, call.tool_name)
+        by_caller = call.tool_name in context.parts.breakpoint_tools | turn.task.offer.names
         if approval is not None and not by_caller:
             row = _with_approval(row, approval)
             events.append(_requested(row))
@@ -621,7 +621,7 @@ class Decision:
             message = self.context.composer.message(
                 "response",
                 self.task.task_id,
-                create_agent_address(self.context.finisher),
+                create_agent_address(self.context.parts.finisher),
                 [create_agent_address(agent)],
                 Subject.BREAKPOINT_TOOL_CALL,
                 to_json(results).decode(),
@@ -690,7 +690,7 @@ class Decision:
             if call.key != row.key:
                 self._put(call.closed(_CANCELLED, self.task.now()))
                 self._give(call, _CANCELLED)
-        agent = row.agent if row.agent in agents else self.context.finisher
+        agent = row.agent if row.agent in agents else self.context.parts.finisher
         self.mail_delivery.instruct(self.mail, agent, Control(ControlKind.END, reason=reason))
         self.carried_out = True
 

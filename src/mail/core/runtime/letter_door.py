@@ -100,7 +100,7 @@ class LetterDoor:
     async def _take(self, mail: DeskMail) -> None:
         letter = mail.letter
         async with self.submissions.hold(letter.task_id, new=mail.opens) as task:
-            if self.context.draining:
+            if self.context.status.draining:
                 raise ShuttingDown
             if not task.stored:
                 row = await self.context.store.load_task(self.context.owner, letter.task_id)
@@ -194,7 +194,7 @@ class LetterDoor:
 
     async def _tell(self, task_id: str, news: Sequence[ReceiptNews]) -> None:
         async with self.submissions.hold(task_id, new=False, brings_mail=False) as task:
-            if self.context.draining:
+            if self.context.status.draining:
                 raise ShuttingDown
             async with TaskChange(self.context, task, patient=False) as change:
                 if change.memory.row.state in _OPEN:
@@ -219,7 +219,7 @@ class LetterDoor:
         desk = DeskPost(swarm=self.context.swarm, settled=(key,))
         try:
             async with self.submissions.hold(ask.task_id, new=False) as task:
-                if self.context.draining:
+                if self.context.status.draining:
                     raise ShuttingDown
                 async with TaskChange(self.context, task, patient=False) as change:
                     if change.memory.row.state is not TaskState.PAUSED:  # it waits for its caller

@@ -47,7 +47,7 @@ class MailboxLoader:
 
     async def _load_late(self, task: ActiveTask) -> None:
         try:
-            while not (task.loaded or self.context.draining):
+            while not (task.loaded or self.context.status.draining):
                 await asyncio.sleep(_PAUSE)
                 try:
                     await self.refill(task)

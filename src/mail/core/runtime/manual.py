@@ -65,7 +65,7 @@ class ManualSteps:
             StepFailed: the agent failed; its mail stays buffered.
             TaskError: the task ended before the step did.
         """
-        if not self.context.manual:
+        if not self.context.status.manual:
             raise MAILError(
                 "manual_step needs manual mode: start the swarm with run_continuous(mode='manual')"
             )

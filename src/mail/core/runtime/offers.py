@@ -24,7 +24,7 @@ def check_offer(offer: Offer, context: RuntimeContext) -> None:
         ProtocolError: a tool without a name, two of one name, a name that the swarm uses, or a
             forced tool that is not there.
     """
-    taken = {*CATALOGUE, *BUILTIN_TOOLS, TEXT_TOOL, *context.actions}
+    taken = {*CATALOGUE, *BUILTIN_TOOLS, TEXT_TOOL, *context.parts.actions}
     for agent in context.agents.values():
         taken.update(agent.actions or ())
     names = offer.names

@@ -26,7 +26,7 @@ async def old_questions(context: RuntimeContext, task_id: str) -> list[Question]
     ledger = Ledger()
     for delivery in await context.store.all_mail(context.owner, task_id, whole=False):
         envelope = Envelope.from_json(delivery.payload)
-        ledger.note(envelope, context.swarm, context.participants)
+        ledger.note(envelope, context.swarm, context.parts.participants)
     return ledger.all()
 
 
@@ -66,4 +66,4 @@ def _replay(event: TaskEvent, context: RuntimeContext, ledger: Ledger, peering: 
             peering.note_received(envelope)
         else:
             peering.note_sent(envelope)
-        ledger.note(envelope, context.swarm, context.participants)
+        ledger.note(envelope, context.swarm, context.parts.participants)

@@ -139,7 +139,7 @@ class PeerDoor:
         task_id, store = mail.envelope.task_id, self.context.store
         try:
             async with self.submissions.hold(task_id, new=True) as task:
-                if self.context.draining:
+                if self.context.status.draining:
                     raise ShuttingDown
                 # Nothing that is refused or repeated may cost a look at the task's whole log.
                 row = task.row if task.stored else None
@@ -162,7 +162,7 @@ class PeerDoor:
         """Take a hint: note what a peer knows of waiting, and store nothing."""
         task_id = mail.envelope.task_id
         async with self.submissions.hold(task_id, new=True, brings_mail=False) as task:
-            if self.context.draining:
+            if self.context.status.draining:
                 raise ShuttingDown
             row = task.row if task.stored else None
             row = row or await self.context.store.load_task(self.context.owner, task_id)
@@ -321,8 +321,8 @@ class PeerDoor:
         envelope, answers = mail.envelope, mail.envelope.kind == "broadcast_complete"
         waiting = task.asks.waited("peer", peer=mail.peer) if farewell or answers else ()
         told = [(ask.ref, ask.asker) for ask in waiting]
-        if answers and self.context.entrypoint not in [name for _, name in told]:
-            told.append((envelope.ref, self.context.entrypoint))
+        if answers and self.context.parts.entrypoint not in [name for _, name in told]:
+            told.append((envelope.ref, self.context.parts.entrypoint))
         found = []
         for ref, name in told:
             to = create_agent_address(name)
@@ -350,7 +350,7 @@ class PeerDoor:
             name
             for name, agent in agents.items()
             if (
-                name == self.context.entrypoint
+                name == self.context.parts.entrypoint
                 or agent.enable_entrypoint
                 or agent.enable_interswarm
             )
@@ -383,7 +383,7 @@ class PeerDoor:
     def _decline(self, task: TaskMemory, packed: Mail, envelope: Envelope) -> None:
         """Answer a request that will not be read before the task is continued."""
         agent = envelope.recipients[0]["address"]
-        here = agent if agent in self.context.agents else self.context.finisher
+        here = agent if agent in self.context.agents else self.context.parts.finisher
         answer = self.context.composer.message(
             "response",
             task.task_id,
@@ -559,7 +559,7 @@ class PeerDoor:
             async with self.submissions.hold(
                 row.task_id, new=False, brings_mail=brings_mail
             ) as task:
-                if self.context.draining:
+                if self.context.status.draining:
                     raise ShuttingDown
                 if outcome.state == "unanswered":
                     await self._stop_waiting(task, row, outcome)

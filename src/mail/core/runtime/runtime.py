@@ -15,7 +15,7 @@ from mail.core.events import TaskEvent
 from mail.core.interswarm import DeliveryOutcome, Gateway, PeerMail
 from mail.core.runtime.action_runner import ActionRunner
 from mail.core.runtime.active_tasks import ActiveTasks
-from mail.core.runtime.context import RuntimeContext
+from mail.core.runtime.context import Outside, RuntimeContext, Status, SwarmParts
 from mail.core.runtime.correspondence import ReceiptNews
 from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.endings import Endings
@@ -155,11 +155,16 @@ class MAILRuntime(Federation, RuntimeViews):
         settings = self.settings
         self._context = context = RuntimeContext(
             owner=owner,
-            entrypoint=self.entrypoint,
-            agents=self.agents,
-            actions=self.actions,
-            breakpoint_tools=frozenset(self.breakpoint_tools),
-            exclude_tools=frozenset(self.exclude_tools),
+            parts=SwarmParts(
+                entrypoint=self.entrypoint,
+                agents=self.agents,
+                actions=self.actions,
+                breakpoint_tools=frozenset(self.breakpoint_tools),
+                exclude_tools=frozenset(self.exclude_tools),
+                approvals=self.approvals,
+                teams=self.teams,
+                participants=self.participants,
+            ),
             settings=settings,
             clock=clock,
             store=store,
@@ -170,14 +175,9 @@ class MAILRuntime(Federation, RuntimeViews):
             events=EventLog(
                 store, owner, recent=settings.recent_events, buffer=settings.stream_buffer
             ),
-            gateway=self._gateway,
-            approvals=self.approvals,
-            teams=self.teams,
-            participants=self.participants,
-            ring=self._ring,
-            blobs=self._blobs,
+            outside=Outside(self._gateway, self._ring, self._blobs),
+            status=Status(print_llm_streams),
             on_deadline=self._watch_deadlines,
-            print_llm_streams=print_llm_streams,
         )
         self._scheduler = Scheduler(context)
         mail_delivery = MailDelivery(context)
@@ -247,7 +247,7 @@ class MAILRuntime(Federation, RuntimeViews):
                 self._gateway.wake(())  # mail may wait from the last time
             self._recovered = True
             # A paused task may have held calls of tools that nothing in the swarm holds any more.
-            if self._context.holds or any(row.state is TaskState.PAUSED for row in rows):
+            if self._context.parts.holds or any(row.state is TaskState.PAUSED for row in rows):
                 self._watch_deadlines()
         finally:
             self._opening = None
@@ -281,12 +281,12 @@ class MAILRuntime(Federation, RuntimeViews):
                 f"action_override must be a function, not {action_override!r}; the number of steps "
                 "is given as max_steps=…"
             )
-        self._context.manual = mode == "manual"
-        self._context.mailbox.set_manual(self._context.manual)
+        self._context.status.manual = mode == "manual"
+        self._context.mailbox.set_manual(self._context.status.manual)
         if max_steps is not None:
             self._context.settings = replace(self._context.settings, max_steps=max_steps)
         if action_override is not None:
-            self._context.action_override = action_override
+            self._context.status.action_override = action_override
         return self._run_until_shutdown()
 
     async def _run_until_shutdown(self) -> None:
@@ -300,7 +300,7 @@ class MAILRuntime(Federation, RuntimeViews):
 
     async def manual_step(self, request: StepRequest) -> MAILMessage:
         """Call an agent once in manual mode; see `mail.core.runtime.manual.ManualSteps.step`."""
-        if self._context.manual:
+        if self._context.status.manual:
             await self.start()
         return await self._manual.step(request)
 
@@ -322,7 +322,7 @@ class MAILRuntime(Federation, RuntimeViews):
 
         Mail that is not consumed by then stays in the store for the next start.
         """
-        self._context.draining = True
+        self._context.status.draining = True
         if self._timing is not None:
             self._timing.cancel()
         self._hints.close()
@@ -330,7 +330,7 @@ class MAILRuntime(Federation, RuntimeViews):
         for turn in await self._scheduler.drain(wait):
             with suppress(StoreError):  # it was the last chance
                 await log_reports(self._context, turn)
-        self._context.closed = True
+        self._context.status.closed = True
         for task in self._context.active_tasks:
             for waiter in list(task.waiters):
                 waiter.fail(ShuttingDown(task.task_id))
@@ -373,7 +373,7 @@ class MAILRuntime(Federation, RuntimeViews):
     @property
     def degraded(self) -> str | None:
         """Why the store fails at the moment, or None."""
-        return self._context.degraded
+        return self._context.status.degraded
 
     # --- messages -----------------------------------------------------------------------------
 
@@ -554,7 +554,7 @@ class MAILRuntime(Federation, RuntimeViews):
     def _watch_deadlines(self) -> None:
         """See that held calls end in time, as long as there are any."""
         self._deadline.set()
-        if self._context.draining or (self._timing is not None and not self._timing.done()):
+        if self._context.status.draining or (self._timing is not None and not self._timing.done()):
             return
         context = self._context
         deadlines = Deadlines(

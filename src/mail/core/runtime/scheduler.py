@@ -39,7 +39,7 @@ class Scheduler:
 
     def start_one(self) -> bool:
         """Start one turn; False when there is no mail, or no room for one more turn."""
-        if not self.driving or self.context.draining or self.context.degraded:
+        if not self.driving or self.context.status.draining or self.context.status.degraded:
             return False
         most = self.context.settings.max_concurrent_turns
         if most is not None and self.at_work >= most:
@@ -53,7 +53,7 @@ class Scheduler:
     @property
     def at_work(self) -> int:
         """How many turns are under way; abandoned ones do not count."""
-        return len(self.active) - self.context.abandoned
+        return len(self.active) - self.context.status.abandoned
 
     def _start(self, queued: QueuedMessage) -> None:
         delivery = queued.delivery
@@ -99,7 +99,7 @@ class Scheduler:
     def _leave(self, turn: Turn) -> None:
         """Count a turn no more that has returned."""
         if turn.abandoned:  # its place was given back when it was
-            self.context.abandoned -= 1
+            self.context.status.abandoned -= 1
         elif self.context.settings.turn_limit is not None:
             self.context.settings.turn_limit.leave()
 
@@ -117,7 +117,7 @@ class Scheduler:
 
     async def quiet(self) -> None:
         """Wait until no turn is under way and none could start."""
-        while (self.at_work or self.context.mailbox.ready) and not self.context.draining:
+        while (self.at_work or self.context.mailbox.ready) and not self.context.status.draining:
             self._quiet.clear()
             await self._quiet.wait()
 

@@ -85,7 +85,7 @@ class SetAside:
                 change.mail.events.append(_told("mail_discarded", row, by).row(change.mail.moment))
 
     async def _find(self, task: ActiveTask, number: int) -> AsideRow:
-        if self.context.draining:
+        if self.context.status.draining:
             raise ShuttingDown
         found = await self.context.store.mail_aside(
             self.context.owner, task.task_id, after=number - 1, limit=1

@@ -256,12 +256,14 @@ class Submissions:
             peers = task.row.remote_swarms
         while await self.context.store.purge():
             pass
-        if self.context.gateway is not None:
-            self.context.gateway.wake(peers)  # mail in front of their last words is gone now
+        if self.context.outside.gateway is not None:
+            self.context.outside.gateway.wake(
+                peers
+            )  # mail in front of their last words is gone now
 
     def _check_open(self) -> None:
         """Refuse who would begin to wait when all that wait have been told of the shutdown."""
-        if self.context.draining:
+        if self.context.status.draining:
             raise ShuttingDown
 
     def _check(self, envelope: Envelope, resume_from: str | None) -> None:
@@ -347,7 +349,7 @@ class Submissions:
             task_owner=name,
             task_contributors=(name,),
             start_time=self.context.clock.now(),
-            entrypoint=self.context.entrypoint,
+            entrypoint=self.context.parts.entrypoint,
         )
 
     async def load(self, task: ActiveTask, row: TaskRow | None = None) -> None:
@@ -388,7 +390,7 @@ class Submissions:
         if peering is not None:
             unsent = await store.task_outbox(owner, task_id)
             peering.unsent = {(r.peer, r.message_id) for r in unsent if r.state == "waiting"}
-        agents, participants = context.agents, context.participants
+        agents, participants = context.agents, context.parts.participants
         letters = await questions_in_letters(store, owner, task_id, agents, participants)
         task.asks = Ledger.of((*questions, *letters), first=stored is None)
         task.peering, task.met = peering, {agent_and_participant(each) for each in letters}
@@ -454,7 +456,7 @@ class Submissions:
         self, task: ActiveTask, ref: str, answer: "asyncio.Future[MAILMessage]"
     ) -> None:
         task.steps_due[ref] = answer
-        if self.context.closed:
+        if self.context.status.closed:
             self.committer.steps.close(task)
 
     async def decide(

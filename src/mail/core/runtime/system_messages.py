@@ -88,7 +88,9 @@ class SystemMessages:
             subject, body = Subject.TASK_STALLED, _STALL
             if cycle:
                 body = _CYCLE.format(path=" -> ".join(cycle))
-        notice = self.context.composer.notice(task.task_id, self.context.finisher, subject, body)
+        notice = self.context.composer.notice(
+            task.task_id, self.context.parts.finisher, subject, body
+        )
         return notice, Control(ControlKind.FINISH, reason=reason)
 
     def what_there_is(
@@ -96,7 +98,7 @@ class SystemMessages:
     ) -> Ending:
         """End a task that its finisher did not finish with the newest mail it was sent."""
         task = change.memory
-        finisher = {"address_type": "agent", "address": self.context.finisher}
+        finisher = {"address_type": "agent", "address": self.context.parts.finisher}
         bodies = [
             event.extra["full_message"]["message"]["body"]
             for event in self.context.events.recent(task.task_id)
@@ -107,7 +109,7 @@ class SystemMessages:
         answer = "\n\n".join(
             [_PARTIAL.format(limit=task.row.max_steps), *(bodies[-_SHOWN:] or ["(nothing)"])]
         )
-        agent = turn.agent if turn else self.context.finisher
+        agent = turn.agent if turn else self.context.parts.finisher
         return endings.complete_as(
             change, agent, answer, Subject.MAXIMUM_STEPS_REACHED, at_limit=True
         )

@@ -72,7 +72,7 @@ class ToolDispatcher:
                 key = f"{index}:{call.tool_call_id}"
                 return await self.actions.run(tools.turn, turn_result, call, key, journal.get(key))
             agent = self.context.agents[tools.turn.agent]
-            check_tool(call.tool_name, agent, self.context.exclude_tools)
+            check_tool(call.tool_name, agent, self.context.parts.exclude_tools)
             outcome = await handler(tools, call)
             return outcome._replace(untrusted=CATALOGUE[call.tool_name].recalls)
         except ToolError as error:

@@ -268,19 +268,19 @@ class TaskChange:
                 post.task = self._row()
                 receipt = await self._store(post)
             except DeskConflict:
-                context.degraded = None
+                context.status.degraded = None
                 if not (self.patient and await _leave_out_known(context, post)):
                     raise
             except StoreConflict:
-                context.degraded = None
+                context.status.degraded = None
                 raise
             except StoreError as error:
-                if context.draining or not self.patient:
+                if context.status.draining or not self.patient:
                     raise
                 await self._wait_for_store(error, pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
             else:
-                context.degraded = None
+                context.status.degraded = None
                 return receipt
 
     def _row(self) -> TaskRow:
@@ -298,12 +298,14 @@ class TaskChange:
         return store.commit_turn(post) if isinstance(post, TurnCommit) else store.post(post)
 
     async def _wait_for_store(self, error: StoreError, pause: float) -> None:
-        self.context.degraded = str(error)
+        self.context.status.degraded = str(error)
         logger.warning("the store failed; retrying in %.2f s: %s", pause, error)
         try:
             await self.task.order.pause(pause, error)
         except asyncio.CancelledError:
-            self.context.degraded = None  # nobody would take it back; whoever still tries does
+            self.context.status.degraded = (
+                None  # nobody would take it back; whoever still tries does
+            )
             raise
 
     # --- memory -------------------------------------------------------------------------------
@@ -346,7 +348,7 @@ class TaskChange:
             stream.cursor = waiter.began - 1
             waiter.subscription = stream
         self.task.waiters.append(waiter)
-        if self.context.closed:
+        if self.context.status.closed:
             waiter.fail(ShuttingDown(self.task.task_id))
 
     def _hand_out(self, mail: Mail) -> None:
@@ -357,10 +359,12 @@ class TaskChange:
     def _sent_away(self, post: Post) -> None:
         """Tell the gateway of mail for other swarms, who has got letters, and the webhook."""
         context = self.context
-        if post.outbox and context.gateway is not None:
-            context.gateway.wake({row.peer for row in post.outbox})
-        if post.desk is not None and context.ring is not None:
-            context.ring({name for letter in post.desk.letters for name in letter.recipients})
+        if post.outbox and context.outside.gateway is not None:
+            context.outside.gateway.wake({row.peer for row in post.outbox})
+        if post.desk is not None and context.outside.ring is not None:
+            context.outside.ring(
+                {name for letter in post.desk.letters for name in letter.recipients}
+            )
         if post.webhooks and context.settings.news is not None:
             context.settings.news.wake()
 

@@ -384,7 +384,7 @@ class TurnCommitter:
         task, memory, mail = change.task, change.memory, change.mail
         if change.others or task.arriving or memory.waits or change.unread:
             return False
-        if mail.queued_messages or memory.open_calls() or self.context.manual:
+        if mail.queued_messages or memory.open_calls() or self.context.status.manual:
             return False
         if memory.waits_for_participants():
             return False
@@ -400,7 +400,7 @@ class TurnCommitter:
         change.read.add(turn.envelope.id)
         if turn_result.failure is not None:
             return
-        if self.context.participants:
+        if self.context.parts.participants:
             post.shown = self._shown_letters(change, turn)
         if turn.buffered:
             post.settled = tuple(queued.seq for queued in turn.buffered)
@@ -412,7 +412,7 @@ class TurnCommitter:
         letters = [
             letter_id
             for envelope in read
-            for letter_id in letters_in(envelope, self.context.participants)
+            for letter_id in letters_in(envelope, self.context.parts.participants)
         ]
         letters += turn.control.letters if turn.control else ()
         letters += memory.replies.get(turn.agent, ())
@@ -504,7 +504,7 @@ class TurnCommitter:
     async def _expire(self, task: ActiveTask, wait: TeamWait) -> None:
         """End a wait whose time is up."""
         async with task.submissions:  # not while the task's mail is read back
-            if self.context.draining or task.deleted:
+            if self.context.status.draining or task.deleted:
                 return
             try:
                 async with TaskChange(self.context, task) as change:
@@ -566,7 +566,11 @@ class TurnCommitter:
     def _report_away(self, change: TaskChange, turn: Turn, origin: Origin, reason: str) -> bool:
         """Tell an agent of another swarm, if it is one, that its request cannot be answered."""
         asker: MAILAddress = {"address_type": "agent", "address": origin.address}
-        if origin.address_type != "agent" or not swarm_of(asker) or self.context.gateway is None:
+        if (
+            origin.address_type != "agent"
+            or not swarm_of(asker)
+            or self.context.outside.gateway is None
+        ):
             return False
         if origin.ref in change.memory.asks.refs(origin.address, turn.agent):
             answer = self.context.composer.message(
@@ -613,7 +617,7 @@ class TurnCommitter:
             change.ending = self.endings.pause(change)
         elif memory.open_calls():
             change.ending = self.endings.fail(change, _NO_RESULTS)
-        elif self.context.manual or memory.waits_for_participants():
+        elif self.context.status.manual or memory.waits_for_participants():
             return  # a driver, or a participant, knows what comes next
         elif memory.waits_for_peers():
             self._look_for_cycle(change)
@@ -662,7 +666,9 @@ class TurnCommitter:
         change.memory.finish = change.mail.queued_messages[-1]
 
     def _ask_to_finish(self, change: TaskChange) -> None:
-        if change.memory.open_calls(self.context.finisher):  # these have to be answered before
+        if change.memory.open_calls(
+            self.context.parts.finisher
+        ):  # these have to be answered before
             self.pause(change)
             self._look_after(change)
         else:

@@ -215,7 +215,10 @@ def _is_held(turn: Turn, asker: Origin | None, context: RuntimeContext) -> bool:
     """Tell whether text would do what a tool does whose calls wait for a person."""
     answers = asker is not None and asker.address_type == "agent" and not turn.finishing
     tool = "send_response" if answers else "task_complete"
-    return tool in context.breakpoint_tools or context.approval_for(turn.agent, tool) is not None
+    return (
+        tool in context.parts.breakpoint_tools
+        or context.parts.approval_for(turn.agent, tool) is not None
+    )
 
 
 def _speak(turn: Turn, turn_result: TurnResult, text: str, context: RuntimeContext) -> None:
@@ -345,7 +348,7 @@ class _Surroundings:
         turn, offer, settings = self._turn, self._offer, self._context.settings
         step = turn.manual
         priced = settings.task_cost_limit is not None
-        console = ConsoleSink() if self._context.print_llm_streams else NullSink()
+        console = ConsoleSink() if self._context.status.print_llm_streams else NullSink()
         meter = Meter(self._context, turn, priced, self._loop, self._began)
         return CallContext(
             task_id=turn.task.task_id,
@@ -417,7 +420,7 @@ class TurnRunner:
             logger.info("the mail of agent '%s' was dropped during its turn", turn.agent)
             await self.committer.drop(turn)
         except StoreError as error:
-            if self.context.draining or turn.abandoned:
+            if self.context.status.draining or turn.abandoned:
                 raise
             logger.warning("the store failed before agent '%s' was called: %s", turn.agent, error)
             # It goes on where it was; but a step whose driver leaves meanwhile must not begin.
@@ -646,7 +649,7 @@ class TurnRunner:
         calls, dropped = _without_others(self.context.agents[turn.agent], reply.calls)
         paused: list[AgentToolCall] = []
         surplus: list[AgentToolCall] = []
-        if offer.tools or self.context.breakpoint_tools or self.context.holds:
+        if offer.tools or self.context.parts.breakpoint_tools or self.context.parts.holds:
             asked, surplus = _without_surplus(offer, calls)
             paused, calls = split_held(turn, asked, offer.names, self.context)
         names = {call.tool_name for call in calls} - PASSIVE
@@ -655,7 +658,7 @@ class TurnRunner:
         turn_result.paused = tuple(paused)
         for call in dropped:
             turn_result.take(call, ToolOutcome(ok=False, details=_BESIDE_THE_END))
-        if paused and self.context.holds:
+        if paused and self.context.parts.holds:
             turn_result.described = await describe(turn, paused, self.context)
         for call in surplus:
             turn_result.take(call, ToolOutcome(ok=False, details=_ONE_AT_A_TIME))

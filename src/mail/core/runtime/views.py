@@ -47,16 +47,16 @@ class RuntimeViews:
     @property
     def action_override(self) -> ActionOverrideFunction | None:
         """What answers action calls in place of the actions, if anything does."""
-        return self._context.action_override
+        return self._context.status.action_override
 
     @action_override.setter
     def action_override(self, override: ActionOverrideFunction | None) -> None:
-        self._context.action_override = override
+        self._context.status.action_override = override
 
     @property
     def print_llm_streams(self) -> bool:
         """Whether pieces of model calls are printed."""
-        return self._context.print_llm_streams
+        return self._context.status.print_llm_streams
 
     @property
     def pending_requests(self) -> dict[str, asyncio.Future[RunResult]]:
@@ -76,7 +76,7 @@ class RuntimeViews:
     def manual_message_buffer(self) -> dict[str, list[MAILMessage]]:
         """What waits for each agent's next manual step, keyed ``task::agent``."""
         buffers: dict[str, list[MAILMessage]] = {}
-        if self._context.manual:
+        if self._context.status.manual:
             for task in self._context.active_tasks:
                 for queued in sorted(self._waiting(task.task_id), key=lambda mail: mail.seq):
                     if queued.passive:

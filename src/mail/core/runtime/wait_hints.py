@@ -61,7 +61,7 @@ class WaitHints:
             own: The report of it.
         """
         peering = task.peering
-        if peering is None or self.context.gateway is None or self.context.draining:
+        if peering is None or self.context.outside.gateway is None or self.context.status.draining:
             return
         heard, peering.news = peering.news, False
         if not self._lacking(peering, own):
@@ -125,7 +125,7 @@ class WaitHints:
 
     async def _hint(self, due: _Due, target: str) -> bool:
         """Tell one node; return whether that is done with."""
-        peering, gateway = due.peering, self.context.gateway
+        peering, gateway = due.peering, self.context.outside.gateway
         reports = peering.reports(due.own)
         before = peering.told.get(target, {})
         told = peering.told[target] = {report.node: report.at for report in reports}
@@ -147,7 +147,7 @@ class WaitHints:
         message = context.composer.message(
             "response",
             row.task_id,
-            create_agent_address(context.finisher),
+            create_agent_address(context.parts.finisher),
             [create_agent_address(contact)],
             "",
             "",
