@@ -122,12 +122,12 @@ def test_the_arguments_of_a_reply_are_written_once() -> None:
     made = tool_calls(("think", {"é": "x"}), ("think", {}), ("await_message", {"reason": "x"}))
     reply = Reply(None, made).storable(None, None)
     turn_result = TurnResult(lambda: "now")
-    turn_result.remember_reply(reply)
-    written = [turn_result.arguments_of(call) for call in reply.calls]
+    turn_result.history.add_reply(reply)
+    written = [turn_result.history.arguments_of(call) for call in reply.calls]
     assert written == ['{"é":"x"}', "{}", '{"reason":"x"}']
     assert all(map(operator.is_, written, (arguments for _, _, arguments in reply.said)))
     edited = reply.calls[0].model_copy(update={"tool_args": {"y": 1}})
-    assert turn_result.arguments_of(edited) == '{"y":1}'
+    assert turn_result.history.arguments_of(edited) == '{"y":1}'
 
 
 def test_a_reply_is_as_long_as_its_calls_in_json() -> None:

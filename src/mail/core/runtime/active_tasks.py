@@ -37,15 +37,11 @@ if TYPE_CHECKING:
 class Turn:
     """A claimed delivery while its agent works on it.
 
-    ``step`` is the turn's identity: the same text when the turn is run again after a crash.
     ``counted`` tells that the turn got past the step limit; it is a step once it is committed.
     ``begun`` tells that its asyncio task runs, ``void`` that its mail was cancelled meanwhile.
     ``reports`` are the events of its model calls that no commit has taken yet. ``buffered`` is the
     mail that a manual step shows its agent; it is consumed together with the step. ``shown`` is the
     message as its agent reads it. ``awaits`` are the teammates whose replies it will wait for.
-
-    ``envelope``, ``control`` and ``seq`` are those of the delivery, ``manual`` the manual step that
-    it belongs to, if any. ``finishing`` tells that the system asks the agent to finish the run.
     """
 
     task: "ActiveTask"
@@ -62,21 +58,38 @@ class Turn:
     buffered: list[QueuedMessage] = field(default_factory=list)
     shown: str = ""
     awaits: list[str] = field(default_factory=list)
-    envelope: Envelope = field(init=False)
-    control: Control | None = field(init=False)
-    manual: ManualStep | None = field(init=False)
-    finishing: bool = field(init=False)
-    seq: int = field(init=False)
-    step: str = field(init=False)
     _made: int = 0
 
-    def __post_init__(self) -> None:
-        queued, task = self.queued, self.task
-        self.envelope, self.control, self.seq = queued.envelope, queued.control, queued.seq
-        control = queued.control
-        self.manual = control.step if control else None
-        self.finishing = control is not None and control.kind is ControlKind.FINISH
-        self.step = f"{task.row.task_owner}/{task.task_id}/{queued.envelope.id}/{self.agent}"
+    @property
+    def envelope(self) -> Envelope:
+        """The message that its agent works on."""
+        return self.queued.envelope
+
+    @property
+    def control(self) -> Control | None:
+        """The system's instruction to it."""
+        return self.queued.control
+
+    @property
+    def seq(self) -> int:
+        """The number of its delivery."""
+        return self.queued.seq
+
+    @property
+    def manual(self) -> ManualStep | None:
+        """The manual step that it belongs to, if any."""
+        return self.queued.control.step if self.queued.control else None
+
+    @property
+    def finishing(self) -> bool:
+        """Tell whether the system asks the agent to finish the run."""
+        return self.queued.control is not None and self.queued.control.kind is ControlKind.FINISH
+
+    @property
+    def step(self) -> str:
+        """What identifies it: the same text when it is run again after a crash."""
+        row = self.task.row
+        return f"{row.task_owner}/{row.task_id}/{self.queued.envelope.id}/{self.agent}"
 
     @property
     def stopped(self) -> bool:
@@ -303,6 +316,21 @@ class TaskMemory:
         return bool(peer) and (peer == self.host or envelope.kind == "request")
 
 
+@dataclass(slots=True, eq=False)
+class Account:
+    """What a task has used.
+
+    Attributes:
+        bytes: About what its records take, as the newest commit said.
+        usage: What its model calls have used, as JSON.
+        spending: The same, read.
+    """
+
+    bytes: int = 0
+    usage: str = ""
+    spending: Spending = field(default_factory=lambda: Spending({}, {}))
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class ActiveTask(TaskMemory):
     """A task that something is happening to, and what has become of it in memory.
@@ -318,7 +346,7 @@ class ActiveTask(TaskMemory):
     ``steps_due`` maps the ids of manual steps to where their callers wait for the agent's words.
     ``request_id`` is that of the newest request, for the log.
     ``deleted`` tells that the store does not have the task any more; its turns commit nothing.
-    ``bytes`` is about what its records take, as the newest commit said.
+    ``account`` is what it has used.
     """
 
     fresh: bool
@@ -327,17 +355,15 @@ class ActiveTask(TaskMemory):
     people: set[str] = field(default_factory=set)
     out: set[int] = field(default_factory=set)
     waiters: list[Waiter] = field(default_factory=list)
-    submissions: asyncio.Lock = field(default_factory=asyncio.Lock)
     order: ChangeOrder = field(default_factory=ChangeOrder)
     arriving: int = 0
     pins: int = 0
     loaded: bool = True
     deleted: bool = False
-    bytes: int = 0
     away: list[str] = field(default_factory=list)
     request_id: str = ""
     steps_due: dict[str, "asyncio.Future[MAILMessage]"] = field(default_factory=dict)
-    _account: tuple[str, Spending] | None = None
+    account: Account = field(default_factory=Account)
 
     def adopt(self, memory: TaskMemory, *, stored: bool) -> None:
         """Take over what a change has made of the task, and has stored if there was anything."""
@@ -371,15 +397,16 @@ class ActiveTask(TaskMemory):
     @property
     def spending(self) -> Spending:
         """What the task's model calls have used, as the row says."""
-        if self._account is None or self._account[0] is not self.row.usage:
-            self._account = (self.row.usage, Spending.from_json(self.row.usage))
-        return self._account[1]
+        account = self.account
+        if account.usage is not self.row.usage:
+            account.usage, account.spending = self.row.usage, Spending.from_json(self.row.usage)
+        return account.spending
 
     def spend(self, agent: str, usage: Usage) -> Usage:
         """Add an agent's model call to the row; return what the task has used by now."""
         spending = self.spending.plus(agent, usage)
-        self._account = (spending.to_json(), spending)
-        self.row = self.row.changed(usage=self._account[0])
+        self.account.usage, self.account.spending = spending.to_json(), spending
+        self.row = self.row.changed(usage=self.account.usage)
         return spending.total
 
     def wait_path(self, waiter: str, teammate: str) -> list[str]:

@@ -28,12 +28,14 @@ class ChangeOrder:
     """The order of one task.
 
     Attributes:
+        door: Held by whoever brings something from outside, from the first look until it is stored.
         closing: Whether the end of a run is being stored; see `passed`.
     """
 
-    __slots__ = ("_holder", "_pause", "_waiting", "closing")
+    __slots__ = ("_holder", "_pause", "_waiting", "closing", "door")
 
     def __init__(self) -> None:
+        self.door = asyncio.Lock()
         self.closing = False
         self._holder: object = None
         self._waiting: deque[_Place] = deque()

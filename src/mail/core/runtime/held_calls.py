@@ -217,7 +217,7 @@ def open_rows(
     for call in turn_result.paused:
         name = free_call_id(call.tool_call_id or "call", taken)
         taken.add(name)
-        written = {"arguments": turn_result.arguments_of(call)}
+        written = {"arguments": turn_result.history.arguments_of(call)}
         shown = normalize_breakpoint_tool_call(call, written) | {"id": name, "call_id": name}
         digest = hashlib.sha256(f"{turn.step}/{name}".encode()).digest()
         row = CallRow(
@@ -239,7 +239,7 @@ def open_rows(
             events.append(_requested(row))
         rows.append(row)
     names = ", ".join(call.tool_name for call in turn_result.paused)
-    arguments = ", ".join(map(turn_result.arguments_of, turn_result.paused))
+    arguments = ", ".join(map(turn_result.history.arguments_of, turn_result.paused))
     paused = EventDraft(
         "breakpoint_tool_call",
         f"agent {turn.agent} used breakpoint tools {names} with args: {arguments}",

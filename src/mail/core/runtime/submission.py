@@ -316,7 +316,7 @@ class Submissions:
         known = current()
         token = begin(LogContext(known.request_id, task_id, known.agent, owner.role, owner.id))
         try:
-            async with task.submissions:
+            async with task.order.door:
                 if task.deleted:
                     raise TaskRunning(f"task '{task_id}' is being deleted; try again in a moment")
                 if not task.stored and not new:

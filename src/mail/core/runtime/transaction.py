@@ -322,9 +322,9 @@ class TaskChange:
         if post is not None:
             task.stored = True
             if context.settings.quota is not None:
-                added = self.receipt.bytes - task.bytes + size_beside_task(post)
+                added = self.receipt.bytes - task.account.bytes + size_beside_task(post)
                 context.settings.quota.wrote(context.owner, added)
-            task.bytes = self.receipt.bytes
+            task.account.bytes = self.receipt.bytes
             if self.waiter is not None:
                 self._let_wait(self.waiter)
         for do in self.applied:

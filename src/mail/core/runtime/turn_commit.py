@@ -69,7 +69,7 @@ class TurnCommitter:
         async with TaskChange(self.context, task, turn, post=post) as change:
             self._conclude(change, post, turn, turn_result)
             post.events, post.memories = tuple(turn_result.events), turn_result.memories
-            if turn_result.failure is None and (history := turn_result.history):
+            if turn_result.failure is None and (history := turn_result.history.json):
                 post.histories = (HistoryRow(turn.agent, history),)
         # An interrupt in it may have taken the last running turn away, and its mail may lie
         # in lanes that open breakpoints block.
@@ -313,7 +313,9 @@ class TurnCommitter:
         for waiter in task.waiters:
             waiter.consumed = waiter.consumed or waiter.message_id in read
         if turn_result.failure is None:
-            self.context.histories.append(lane, turn_result.entries, turn_result.written)
+            self.context.histories.append(
+                lane, turn_result.history.entries, turn_result.history.written
+            )
         task.out.difference_update((turn.seq, *post.settled))
         if turn.buffered:
             turn.buffered = [mail for mail in turn.buffered if mail.seq not in post.settled]
@@ -333,9 +335,9 @@ class TurnCommitter:
         accepted, memory = accepted_call(turn), change.memory
         if turn.decided:
             change.on_applied(self._unblock_if_ended, change)
-        if accepted is None or not turn_result.entries:
+        if accepted is None or not turn_result.history.entries:
             return
-        entry = turn_result.entries[-1]
+        entry = turn_result.history.entries[-1]
         answered = accepted[0]._replace(answer=str(entry.get("content", entry.get("output", ""))))
         memory.put(answered)
         post.calls = (answered,)
@@ -503,7 +505,7 @@ class TurnCommitter:
 
     async def _expire(self, task: ActiveTask, wait: TeamWait) -> None:
         """End a wait whose time is up."""
-        async with task.submissions:  # not while the task's mail is read back
+        async with task.order.door:  # not while the task's mail is read back
             if self.context.status.draining or task.deleted:
                 return
             try:

@@ -285,22 +285,79 @@ def _whole_call(call: AgentToolCall, shared: Mapping[str, Any]) -> AgentToolCall
     return call.model_copy(update={**changed, "tool_args": arguments})
 
 
+@dataclass(slots=True)
+class WrittenHistory:
+    """What a turn adds to its agent's history.
+
+    Attributes:
+        entries: Agents share them, so the store gets what was written down when they were added.
+        written: The JSON of each.
+        size: About how many bytes that is.
+        reply: The agent's reply, when it is among them.
+    """
+
+    entries: list[Entry] = field(default_factory=list)
+    written: list[str] = field(default_factory=list)
+    size: int = 0
+    reply: Reply | None = None
+
+    @property
+    def json(self) -> str:
+        """The entries as a JSON list, or no text when there are none."""
+        parts = ["["]
+        for text in self.written:
+            parts += (text, ",")
+        parts[-1] = "]"
+        return "".join(parts) if self.written else ""  # they may be long: one copy
+
+    def add(self, *entries: Entry) -> None:
+        """Add entries to the agent's history, and write them down as they are now.
+
+        Raises:
+            ValueError: JSON cannot hold what an agent put into one.
+        """
+        for entry in entries:
+            self.add_written(to_json(entry).decode(), entry)
+
+    def add_written(self, written: str, entry: Entry) -> None:
+        """Add an entry that is written down already."""
+        self.entries.append(entry)
+        self.size += len(written)
+        self.written.append(written)
+
+    def add_reply(self, reply: Reply) -> None:
+        """Add the agent's reply to its history."""
+        self.reply = reply
+        if not reply.written:
+            self.add(*reply.entries)
+            return
+        self.entries += reply.entries
+        self.size += reply.size
+        self.written += reply.written
+
+    def arguments_of(self, call: AgentToolCall) -> str:
+        """Return the arguments of a call as JSON; those of the reply are not written again."""
+        if self.reply is not None:
+            for each, (_, _, arguments) in zip(self.reply.calls, self.reply.said, strict=False):
+                if each is call:
+                    return arguments
+        return to_json(call.tool_args).decode()
+
+
 @dataclass(slots=True, eq=False)
 class TurnResult:
     """The parts of the turn's next commit.
 
-    ``now`` tells the time of an event. ``entries`` belong to the agent's history; agents share
-    them, so the store gets what `remember` has written. ``events`` and ``journal`` may be committed
-    earlier by a journal commit, which empties them here. ``paused`` are its breakpoint calls,
-    ``waits`` those that wait for teammates.
+    ``now`` tells the time of an event. ``events`` and ``journal`` may be committed earlier by a
+    journal commit, which empties them here. ``paused`` are its breakpoint calls, ``waits`` those
+    that wait for teammates.
     ``described`` is what people read about those that need an approval, by their ids.
     ``spoken`` is the message that ends a manual step, ``told`` why the agent failed. ``handled`` is
-    that of its calls. ``size`` is about how many bytes the entries have, ``written`` the JSON of
-    each.
+    that of its calls.
     """
 
     now: Callable[[], str]
-    entries: list[Entry] = field(default_factory=list)
+    history: WrittenHistory = field(default_factory=WrittenHistory)
     events: list[EventRow] = field(default_factory=list)
     mail: list[Envelope] = field(default_factory=list)
     journal: tuple[JournalRow, ...] = ()
@@ -314,51 +371,6 @@ class TurnResult:
     failure: str | None = None
     told: str | None = None
     handled: str = ""
-    size: int = 0
-    written: list[str] = field(default_factory=list)
-    _reply: Reply | None = None
-
-    @property
-    def history(self) -> str:
-        """The entries as a JSON list, or no text when there are none."""
-        parts = ["["]
-        for text in self.written:
-            parts += (text, ",")
-        parts[-1] = "]"
-        return "".join(parts) if self.written else ""  # they may be long: one copy
-
-    def remember(self, *entries: Entry) -> None:
-        """Add entries to the agent's history, and write them down as they are now.
-
-        Raises:
-            ValueError: JSON cannot hold what an agent put into one.
-        """
-        for entry in entries:
-            self.remember_as(to_json(entry).decode(), entry)
-
-    def remember_as(self, written: str, entry: Entry) -> None:
-        """Add an entry that is written down already."""
-        self.entries.append(entry)
-        self.size += len(written)
-        self.written.append(written)
-
-    def remember_reply(self, reply: Reply) -> None:
-        """Add the agent's reply to its history."""
-        self._reply = reply
-        if not reply.written:
-            self.remember(*reply.entries)
-            return
-        self.entries += reply.entries
-        self.size += reply.size
-        self.written += reply.written
-
-    def arguments_of(self, call: AgentToolCall) -> str:
-        """Return the arguments of a call as JSON; those of the reply are not written again."""
-        if self._reply is not None:
-            for each, (_, _, arguments) in zip(self._reply.calls, self._reply.said, strict=False):
-                if each is call:
-                    return arguments
-        return to_json(call.tool_args).decode()
 
     def log(self, kind: str, description: str = "", **extra: Any) -> None:
         """Add an event."""
@@ -401,7 +413,7 @@ class TurnResult:
     def take(self, call: AgentToolCall, outcome: ToolOutcome) -> None:
         """Add what a handler decided about a call."""
         if outcome.wait is None:
-            self.remember(outcome.result_entry(call))
+            self.history.add(outcome.result_entry(call))
         else:
             self.waits += ((call, outcome.wait),)
         for event in outcome.events:
@@ -418,7 +430,7 @@ class TurnResult:
         """Tell why a turn failed that carries out an answer: to the agent whose call it runs."""
         if accepted is not None:
             outcome = ToolOutcome(ok=False, details=reason, untrusted=True)
-            self.remember(outcome.result_entry(accepted[1]))
+            self.history.add(outcome.result_entry(accepted[1]))
         else:
             self.completes = reason
 
@@ -428,12 +440,14 @@ class TurnResult:
 
     def close_paused(self, answer: str) -> None:
         """Answer the breakpoint calls here and now: the task does not pause on them."""
-        self.remember(*(call.create_response_msg(answer) for call in self.paused))
+        self.history.add(*(call.create_response_msg(answer) for call in self.paused))
         self.paused = ()
 
     def close_waits(self, status: str) -> None:
         """Answer the calls that would wait here and now: they do not."""
-        self.remember(*(call.create_response_msg(wait.result(status)) for call, wait in self.waits))
+        self.history.add(
+            *(call.create_response_msg(wait.result(status)) for call, wait in self.waits)
+        )
         self.waits = ()
 
 

@@ -135,9 +135,9 @@ def refusal(task: ActiveTask, agent: str, settings: RuntimeSettings) -> str | No
     most = settings.task_byte_limit
     if task.exhausted is not None:
         return task.exhausted
-    if most is not None and task.bytes >= most:
+    if most is not None and task.account.bytes >= most:
         return (
-            f"the records of the task take {task.bytes:,} bytes; its limit is {most:,} "
+            f"the records of the task take {task.account.bytes:,} bytes; its limit is {most:,} "
             f"(max_task_bytes), so {_ACT}"
         )
     if tokens is None and cost is None:
@@ -452,7 +452,7 @@ class TurnRunner:
                 return
             await self._failed(turn, _reason(turn, error))
             return
-        if turn_result.size <= _LARGE:
+        if turn_result.history.size <= _LARGE:
             await self.committer.commit(turn, turn_result)
             return
         async with self._large_commit:  # each makes several copies of its texts
@@ -507,11 +507,11 @@ class TurnRunner:
             await self._render_in_slices(turn.envelope)
         incoming = self._incoming(turn)
         for entry in incoming:
-            turn_result.remember_as(self._in_json(entry), entry)
+            turn_result.history.add_written(self._in_json(entry), entry)
         if known is not None:
             turn.phase = Phase.ACTING
             reply = Reply.from_json(known.payload)
-            turn_result.remember_reply(reply)
+            turn_result.history.add_reply(reply)
             return reply
         lane, histories = turn.queued.lane, self.context.histories
         loan = histories.at_hand(lane, fresh=turn.task.fresh) or await histories.read(lane)
@@ -547,7 +547,7 @@ class TurnRunner:
             return None
         turn.phase = Phase.ACTING
         turn_result.events.extend(turn.reports)
-        turn_result.remember_reply(reply)
+        turn_result.history.add_reply(reply)
         turn_result.log_calls(turn.agent, reply, duration)
         return reply
 
