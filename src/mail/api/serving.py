@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from mail.config.env import current
 from mail.errors import MAILError, PortInUse
@@ -25,7 +25,6 @@ from mail.errors import MAILError, PortInUse
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mail.api.swarm import MAILSwarmTemplate
     from mail.config.server import ServerConfig
 
 __all__ = [
@@ -60,8 +59,17 @@ class ServerOptions:
     server_url: str | None
 
 
-def serve_template(template: "MAILSwarmTemplate", options: ServerOptions) -> None:
+Run: TypeAlias = "Callable[[ServerConfig, Callable[[], None] | None], None]"
+"""Runs a server with a configuration, and calls something as its last act."""
+
+
+def serve_template(name: str, options: ServerOptions, run: Run) -> None:
     """Serve a template until the process is told to stop; open its console, or run a UI beside it.
+
+    Args:
+        name: The template's.
+        options: What the server is started with.
+        run: Runs the server.
 
     Raises:
         MissingUI, PortInUse, UIFailed: see `mail.api.serving`.
@@ -71,9 +79,9 @@ def serve_template(template: "MAILSwarmTemplate", options: ServerOptions) -> Non
     from mail.config.server import ServerConfig, SwarmConfig, base_url
 
     _refuse_inside_a_loop()
-    swarm = SwarmConfig(name=template.name)
+    swarm = SwarmConfig(name=name)
     if "registry_file" not in swarm.model_fields_set:  # the default is that of the example
-        own = f"registries/{template.name.replace('/', '_')}.json"
+        own = f"registries/{name.replace('/', '_')}.json"
         swarm = swarm.model_copy(update={"registry_file": own})
     config = ServerConfig(host=options.host, port=options.port, reload=False, swarm=swarm)
     _set_up_logging(config)
@@ -90,9 +98,7 @@ def serve_template(template: "MAILSwarmTemplate", options: ServerOptions) -> Non
             kill_ui = ui.kill
             if options.open_browser:
                 _open_browser(f"http://localhost:{options.ui_port}")
-        from mail.server.run import run_server
-
-        run_server(config, template=template, last_act=kill_ui)
+        run(config, kill_ui)
 
 
 @contextmanager

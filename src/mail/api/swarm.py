@@ -51,6 +51,7 @@ from mail.swarms_json.utils import build_swarm_from_swarms_json, load_swarms_jso
 from mail.version import VERSION
 
 if TYPE_CHECKING:
+    from mail.config.server import ServerConfig
     from mail.net.registry import SwarmRegistry
 
 UserRole = Literal["admin", "agent", "user", "swarm"]
@@ -746,7 +747,12 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
             open_browser=open_browser,
             server_url=server_url,
         )
-        serve_template(self, options)
+        serve_template(self.name, options, self._run_server)
+
+    def _run_server(self, config: "ServerConfig", last_act: "Callable[[], None] | None") -> None:
+        from mail.server.run import run_server
+
+        run_server(config, template=self, last_act=last_act)
 
     @staticmethod
     def from_swarms_json(

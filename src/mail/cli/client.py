@@ -218,8 +218,7 @@ def _standard_input() -> str:
 def _many(runner: "asyncio.Runner", client: "MAILClient", call: Call) -> int:
     from mail.cli.repl.loop import converse, greet
     from mail.cli.repl.screen import Screen
-    from mail.cli.repl.session import Session
-    from mail.cli.repl.talk import Talk
+    from mail.cli.repl.session import Session, Talk
     from mail.cli.repl.terminal import PipedLines, TypedLines
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):

@@ -3,14 +3,15 @@
 import argparse
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mail.cli.common import DONE, FAILED, NO_ANSWER
 from mail.cli.repl.screen import Screen
+from mail.cli.repl.view import Progress
 from mail.errors import ClientHTTPError, MAILError
 
 if TYPE_CHECKING:
-    from mail.cli.repl.talk import Talk
     from mail.client.client import MAILClient
     from mail.net.types import Approval
 
@@ -18,6 +19,34 @@ _log = logging.getLogger("mail.client")
 _MOST_CALLS = 200
 STARTS: Final = "; `mail server` starts a server"
 """What to do where none answers."""
+
+
+@dataclass
+class Talk:
+    """What a conversation knows: its current task, and the tasks and agents it has met."""
+
+    task_id: str | None = None
+    seen: dict[str, str] = field(default_factory=dict)
+    """The last event that was shown, by task."""
+
+    progress: dict[str, Progress] = field(default_factory=dict)
+    """What these events told, by task."""
+
+    tasks: dict[str, str] = field(default_factory=dict)
+    """Titles by task, for completion."""
+
+    agents: set[str] = field(default_factory=set)
+    calls: dict[str, str] = field(default_factory=dict)
+    """Tools by the ids of the calls that wait for an answer, for completion."""
+
+    reached: bool = False
+    """Whether the server has ever answered."""
+
+    left: str | None = None
+    """The task that an interrupted command was following."""
+
+    next_line: str = ""
+    """What the next line begins with."""
 
 
 class Session(NamedTuple):
@@ -30,7 +59,7 @@ class Session(NamedTuple):
     client: "MAILClient"
     screen: Screen
     json: bool = False
-    talk: "Talk | None" = None
+    talk: Talk | None = None
     before: str = ""
 
     def wants_json(self, arguments: argparse.Namespace) -> bool:

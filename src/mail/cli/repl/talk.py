@@ -5,14 +5,14 @@ import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from mail.cli.common import DONE, one_line
 from mail.cli.repl.screen import decoded, exit_code
-from mail.cli.repl.session import STARTS, Command, Session, add_json, calls_of
-from mail.cli.repl.view import Progress, View, how_long, short_id, short_ids
+from mail.cli.repl.session import STARTS, Command, Session, Talk, add_json, calls_of
+from mail.cli.repl.view import View, how_long, short_id, short_ids
 from mail.client.http import Reconnect
 from mail.core.suggest import did_you_mean
 from mail.errors import ClientHTTPError, MAILError
@@ -34,34 +34,6 @@ _STYLES: Final[Mapping[object, str]] = {
     "failed": "red",
     "cancelled": "dim",
 }
-
-
-@dataclass
-class Talk:
-    """What a conversation knows: its current task, and the tasks and agents it has met."""
-
-    task_id: str | None = None
-    seen: dict[str, str] = field(default_factory=dict)
-    """The last event that was shown, by task."""
-
-    progress: dict[str, Progress] = field(default_factory=dict)
-    """What these events told, by task."""
-
-    tasks: dict[str, str] = field(default_factory=dict)
-    """Titles by task, for completion."""
-
-    agents: set[str] = field(default_factory=set)
-    calls: dict[str, str] = field(default_factory=dict)
-    """Tools by the ids of the calls that wait for an answer, for completion."""
-
-    reached: bool = False
-    """Whether the server has ever answered."""
-
-    left: str | None = None
-    """The task that an interrupted command was following."""
-
-    next_line: str = ""
-    """What the next line begins with."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,8 @@ from mail.cli.repl.parsing import (
     meaning,
     split,
 )
-from mail.cli.repl.session import Session
-from mail.cli.repl.talk import TALK, Talk, learn
+from mail.cli.repl.session import Session, Talk
+from mail.cli.repl.talk import TALK, learn
 from mail.cli.repl.view import short_id
 from mail.core.suggest import did_you_mean
 from mail.logs.setup import redact
