@@ -87,7 +87,7 @@ class Turn:
 
     @property
     def step(self) -> str:
-        """What identifies it: the same text when it is run again after a crash."""
+        """Its identity: the same text when it is run again after a crash."""
         row = self.task.row
         return f"{row.task_owner}/{row.task_id}/{self.queued.envelope.id}/{self.agent}"
 
@@ -159,7 +159,7 @@ class TaskClock:
 
 @dataclass(slots=True, eq=False)
 class TaskMemory:
-    """What is decided about a task: as it is stored, or as a change would have it.
+    """The decisions about a task: as they are stored, or as a change would have them.
 
     A change works on a copy of its own (`draft`), which becomes the task's when it is stored. What
     both may have is not changed in place but replaced: dictionaries, rows and tuples.
@@ -282,7 +282,7 @@ class TaskMemory:
 
     @property
     def handled(self) -> dict[str, str] | None:
-        """What agents did in this run: ``acknowledged``, ``ignored`` or just ``read`` their mail.
+        """The reactions of agents to mail of this run: ``acknowledged``, ``ignored`` or ``read``.
 
         None when somebody has read a message that wants an answer.
         """
@@ -318,7 +318,7 @@ class TaskMemory:
 
 @dataclass(slots=True, eq=False)
 class Account:
-    """What a task has used.
+    """The use of a task.
 
     Attributes:
         bytes: About what its records take, as the newest commit said.
@@ -396,7 +396,7 @@ class ActiveTask(TaskMemory):
 
     @property
     def spending(self) -> Spending:
-        """What the task's model calls have used, as the row says."""
+        """The use of the task's model calls, as the row says."""
         account = self.account
         if account.usage is not self.row.usage:
             account.usage, account.spending = self.row.usage, Spending.from_json(self.row.usage)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwarmParts:
-    """What a swarm is made of.
+    """The parts of a swarm.
 
     Attributes:
         entrypoint: The agent that gets messages without a target.
@@ -67,7 +67,7 @@ class SwarmParts:
 
     @property
     def finisher(self) -> str:
-        """Who is asked to end a task: the entrypoint if it may, else the first supervisor."""
+        """The agent that is asked to end a task: the entrypoint, or else a supervisor."""
         entry = self.agents.get(self.entrypoint)
         if entry is not None and entry.can_complete_tasks:
             return self.entrypoint
@@ -79,7 +79,7 @@ class SwarmParts:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What lies outside of a swarm.
+    """The ways out of a swarm.
 
     Attributes:
         gateway: Leads to other swarms; without one agents write to nobody there.
@@ -94,7 +94,7 @@ class Outside:
 
 @dataclass(slots=True, eq=False)
 class Status:
-    """How a runtime is doing, and how it is used.
+    """The condition of a runtime, and the way in which it is used.
 
     Attributes:
         print_llm_streams: Whether models' text goes to the console.
@@ -117,7 +117,7 @@ class Status:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class RuntimeContext:
-    """What the steps of a turn share. Parts know nothing of one another.
+    """The parts of one runtime, shared by the steps of a turn. Parts know nothing of one another.
 
     ``on_deadline`` is called when a call is held that must be answered in time, ``wake`` when there
     may be mail to work on. ``under_way`` are changes whose callers have left.

@@ -150,7 +150,7 @@ def receipt_told(letter: LetterRow, receipt: ReceiptRow) -> dict[str, str]:
 
 
 class ReceiptNews(NamedTuple):
-    """What became of an agent's letter at a participant, for the events of its task.
+    """News of an agent's letter at a participant, for the events of its task.
 
     Attributes:
         letter_id: The letter.

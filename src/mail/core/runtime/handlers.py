@@ -150,7 +150,7 @@ class ToolContext:
         return create_agent_address(name)
 
     def check_peer(self, peer: str) -> None:
-        """See that mail of this task can go to another swarm.
+        """Check that mail of this task can go to another swarm.
 
         Raises:
             ToolError: it cannot; the text says why.
@@ -601,7 +601,7 @@ async def handle_teammate_message(tools: ToolContext, call: AgentToolCall) -> To
 
 
 def _check_wait(tools: ToolContext, teammate: str) -> None:
-    """See that an agent can wait for a teammate.
+    """Check that an agent can wait for a teammate.
 
     Raises:
         TeamError: it cannot, or they would wait for one another.
@@ -638,7 +638,7 @@ async def handle_teammate_broadcast(tools: ToolContext, call: AgentToolCall) -> 
 
 
 def _check_here(tools: ToolContext, route: Route) -> None:
-    """See that those that a message goes to have mailboxes here.
+    """Check that the recipients of a message have mailboxes here.
 
     Raises:
         UnknownTeammate: one is a participant where no server serves the swarm.

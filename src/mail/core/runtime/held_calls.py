@@ -563,7 +563,7 @@ def resume(task: TaskMemory, payload: object, mail_delivery: MailDelivery) -> "D
 
 @dataclass(slots=True, eq=False)
 class Decision:
-    """What answers to open calls lead to, in a draft of their task.
+    """The consequences of answers to open calls, in a draft of their task.
 
     ``calls`` are the changed rows by their keys. ``told`` are the events of answers, ``results``
     those of calls that have their results, ``away`` such results for other swarms by their agents.

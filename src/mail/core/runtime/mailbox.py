@@ -26,7 +26,7 @@ _LARGE = 64 * 1024
 
 
 class Hold(IntEnum):
-    """How firmly a task is held.
+    """The firmness of a hold on a task.
 
     Begun turns, begun steps and the request to finish pass a SOFT hold, begun turns a BEGUN one,
     nothing a FIRM.

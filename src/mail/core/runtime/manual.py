@@ -34,7 +34,7 @@ _OPTIONAL = ("llm", "system")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRequest:
-    """What a driver asks of one step; see `MAILSwarm.manual_step`."""
+    """A driver's request for one step; see `MAILSwarm.manual_step`."""
 
     task_id: str
     target: str

@@ -182,13 +182,13 @@ class PeerDoor:
         return mail.receipt
 
     def _check_control(self, mail: PeerMail) -> None:
-        """See that what mail means is for its sender to say: the host or a contributor."""
+        """Check that the meaning of mail is for its sender to give: the host or a contributor."""
         event, from_host = mail.control and mail.control.event, mail.peer == self.context.host
         if event == ("paused" if from_host else "results"):
             raise ProtocolError(f"metadata: '{event}' is not for swarm '{mail.peer}' to say")
 
     def _check_row(self, row: TaskRow | None, mail: PeerMail) -> None:
-        """See that mail fits the row of its task, or may open one."""
+        """Check that mail fits the row of its task, or may open one."""
         if row is None and (not mail.opens or mail.envelope.kind == "broadcast_complete"):
             raise UnknownTask(mail.envelope.task_id)
         if row is not None and mail.task_owner != row.task_owner:
@@ -196,7 +196,7 @@ class PeerDoor:
             raise TaskTaken(f"task '{wire_id}' of swarm '{mail.peer}' has another owner")
 
     def _check_recipients(self, mail: PeerMail) -> None:
-        """See that a request is for somebody here; `_reached` tells whether it may reach them."""
+        """Check that a request is for somebody here; `_reached` tells whether it may reach them."""
         if mail.envelope.kind == "request" and _says(mail) in _FOR_AGENTS:
             for recipient in mail.envelope.recipients:
                 if recipient["address"] not in ("all", *self.context.agents):

@@ -367,12 +367,12 @@ class MAILRuntime(Federation, RuntimeViews):
 
     @property
     def large_mail(self) -> int:
-        """What the long messages come to that wait or are worked on, in characters."""
+        """The characters of all long messages that wait or are worked on."""
         return self._context.mailbox.large
 
     @property
     def degraded(self) -> str | None:
-        """Why the store fails at the moment, or None."""
+        """The reason why the store fails at the moment, or None."""
         return self._context.status.degraded
 
     # --- messages -----------------------------------------------------------------------------
@@ -552,7 +552,7 @@ class MAILRuntime(Federation, RuntimeViews):
             await self.decide(found.task_id, row.approval_id, late_answer(row), by)
 
     def _watch_deadlines(self) -> None:
-        """See that held calls end in time, as long as there are any."""
+        """End held calls in time, as long as there are any."""
         self._deadline.set()
         if self._context.status.draining or (self._timing is not None and not self._timing.done()):
             return

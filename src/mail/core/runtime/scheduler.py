@@ -52,7 +52,7 @@ class Scheduler:
 
     @property
     def at_work(self) -> int:
-        """How many turns are under way; abandoned ones do not count."""
+        """The number of turns that are under way; abandoned ones do not count."""
         return len(self.active) - self.context.status.abandoned
 
     def _start(self, queued: QueuedMessage) -> None:

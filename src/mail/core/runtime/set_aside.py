@@ -30,7 +30,7 @@ _OVER: Final = (ControlKind.FINISH, ControlKind.STEP, ControlKind.RUN, ControlKi
 
 @dataclass(slots=True, eq=False)
 class SetAside:
-    """What is done with the mail of one owner that was set aside."""
+    """Retries and discards mail of one owner that was set aside."""
 
     context: RuntimeContext
     submissions: Submissions

@@ -49,7 +49,7 @@ UNSET = Unset()
 
 
 class News(Protocol):
-    """What somebody outside is told of commits; see `mail.services.webhook`."""
+    """Tells somebody outside of commits; see `mail.services.webhook`."""
 
     def told_by(self, post: "Post") -> "tuple[WebhookRow, ...]":
         """Return what is to be stored with a commit."""
@@ -59,7 +59,7 @@ class News(Protocol):
 
 
 class Quota(Protocol):
-    """What the owners of tasks may store; see `mail.server.storage`."""
+    """Limits the storage of the owners of tasks; see `mail.server.storage`."""
 
     def wrote(self, owner: "Owner", size: int) -> None:
         """Hear that a commit has added so many bytes."""

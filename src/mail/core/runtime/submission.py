@@ -67,7 +67,7 @@ _AT_ONCE: Final = 8
 
 
 class RunRequest(NamedTuple):
-    """What a caller wants of a runtime.
+    """A caller's request to a runtime.
 
     Attributes:
         message: The message to deliver, checked when it is an `Envelope`; for a breakpoint resume
@@ -334,7 +334,7 @@ class Submissions:
             self.context.settle(task)
 
     async def _look_after(self, task: ActiveTask) -> None:
-        """See whether the task has been left without work; whoever was cancelled does not wait."""
+        """Check whether the task has been left without work; a cancelled caller does not wait."""
         looking, caller = self.committer.check(task), asyncio.current_task()
         if caller is not None and caller.cancelling():
             go_on(looking, self.context.under_way)
@@ -544,7 +544,7 @@ class Submissions:
         self.goes_on(change, reopened=not joins)
 
     def goes_on(self, change: TaskChange, *, reopened: bool = False) -> None:
-        """See that the mail of a running task is in the mailbox, once a change is stored."""
+        """Bring the mail of a running task into the mailbox, once a change is stored."""
         if reopened:
             change.on_applied(self.context.mailbox.unhold, change.task.task_id)
         if not (change.task.loaded or change.later):

@@ -116,7 +116,7 @@ class TaskChange:
 
     @property
     def memory(self) -> TaskMemory:
-        """What is known of the task, as the change would have it."""
+        """The decisions about the task, as the change would have them."""
         if self._memory is None:
             self._memory = self.task.draft()
         return self._memory

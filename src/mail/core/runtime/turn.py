@@ -11,7 +11,7 @@ ResponseType = Literal["broadcast", "response", "request"]
 
 
 class ControlKind(StrEnum):
-    """What a system message asks of the turn that takes it."""
+    """The instruction of a system message to the turn that takes it."""
 
     NOTICE = "notice"
     FOLLOW_UP = "follow_up"
@@ -109,7 +109,7 @@ class Control:
 
 
 class Phase(StrEnum):
-    """How far a turn is: an interrupt can still cancel the model's call, nothing after it."""
+    """The progress of a turn: an interrupt can still cancel the model's call, nothing after it."""
 
     MODEL = "model"
     ACTING = "acting"

@@ -5,18 +5,18 @@ from typing import Protocol
 
 
 class Starts(Protocol):
-    """What the limit needs of a runtime's scheduler."""
+    """The part of a runtime's scheduler that the limit uses."""
 
     @property
     def at_work(self) -> int:
-        """How many turns of the runtime are at work."""
+        """The number of the runtime's turns that are at work."""
 
     def start_one(self) -> bool:
         """Start the next turn; tell whether there was one."""
 
 
 class TurnLimit:
-    """How many turns may be at work at the same time in all the runtimes that share it.
+    """A limit of the turns that are at work at the same time in the runtimes that share it.
 
     A free place goes to the runtime with the fewest turns at work, among those that have mail.
 

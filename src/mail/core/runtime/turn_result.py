@@ -57,7 +57,7 @@ def message_event(message: str, timestamp: str, description: str = "") -> EventR
 
 
 class Reprompt(NamedTuple):
-    """Why an agent must be called again after the turn. Errors outrank successes.
+    """The reason why an agent is called again after the turn. Errors outrank successes.
 
     ``kind`` is the type of the system's message to the agent. ``reason`` is why, where the body
     does not say it: it may hold the words of others, and is for whoever the agent works for.
@@ -71,7 +71,7 @@ class Reprompt(NamedTuple):
 
 
 class ToolOutcome(NamedTuple):
-    """What a handler decided; the dispatcher carries it out.
+    """A handler's decision; the dispatcher carries it out.
 
     Attributes:
         ok: Whether the call did what it says; False becomes an ``ERROR:`` tool result.
@@ -111,7 +111,7 @@ class ToolOutcome(NamedTuple):
 
 @dataclass(slots=True)
 class Reply:
-    """What an agent function returned.
+    """The reply of an agent function.
 
     Once it is `storable`, ``said`` are the name, the id and the arguments of each call as JSON,
     ``written`` are its `entries`, and ``size`` is how many bytes they have.
@@ -125,7 +125,7 @@ class Reply:
 
     @property
     def entries(self) -> list[Entry]:
-        """What it adds to the agent's history; its calls share what they came in."""
+        """The entries for the agent's history; calls share those that they came in."""
         if not self.calls:
             return [{"role": "assistant", "content": self.text}] if self.text else []
         first = self.calls[0]
@@ -133,7 +133,7 @@ class Reply:
 
     @property
     def parts(self) -> list[Any]:
-        """What it is written down as: the arguments of its calls, and its entries."""
+        """Its JSON texts: the arguments of its calls, and its entries."""
         return [*(call.tool_args for call in self.calls), *self.entries]
 
     def is_longer_than(self, length: int) -> bool:
@@ -287,7 +287,7 @@ def _whole_call(call: AgentToolCall, shared: Mapping[str, Any]) -> AgentToolCall
 
 @dataclass(slots=True)
 class WrittenHistory:
-    """What a turn adds to its agent's history.
+    """The entries that a turn adds to its agent's history.
 
     Attributes:
         entries: Agents share them, so the store gets what was written down when they were added.

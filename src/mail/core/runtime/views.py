@@ -46,7 +46,7 @@ class RuntimeViews:
 
     @property
     def action_override(self) -> ActionOverrideFunction | None:
-        """What answers action calls in place of the actions, if anything does."""
+        """The function that answers action calls in place of the actions, if there is one."""
         return self._context.status.action_override
 
     @action_override.setter
@@ -74,7 +74,7 @@ class RuntimeViews:
 
     @property
     def manual_message_buffer(self) -> dict[str, list[MAILMessage]]:
-        """What waits for each agent's next manual step, keyed ``task::agent``."""
+        """The mail that waits for each agent's next manual step, keyed ``task::agent``."""
         buffers: dict[str, list[MAILMessage]] = {}
         if self._context.status.manual:
             for task in self._context.active_tasks:

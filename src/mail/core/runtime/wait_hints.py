@@ -26,7 +26,7 @@ _MOST_TRIES_AT_END: Final = 12
 
 @dataclass(slots=True, eq=False)
 class _Due:
-    """What is to be told of a task in which nothing goes on."""
+    """A report that is to be told of a task in which nothing goes on."""
 
     row: TaskRow
     peering: Peering

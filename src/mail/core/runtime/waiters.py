@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """How a run ended.
+    """The end of a run.
 
     Attributes:
         message: The final ``broadcast_complete`` message.
@@ -44,7 +44,7 @@ class RunResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnd:
-    """What callers are told of a run's end; its terminal event in the log tells the same.
+    """The answer to callers at a run's end; its terminal event in the log tells the same.
 
     Attributes:
         seq: The number of the terminal event.

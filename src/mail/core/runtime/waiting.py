@@ -33,7 +33,7 @@ _NAME: Final = re.compile(r"[\w.-]{1,64}@[\w.-]{1,64}")
 
 
 class Report(NamedTuple):
-    """What a node says when nothing goes on there.
+    """The word of a node in which nothing goes on.
 
     Attributes:
         node: The name of its runtime, as in ``task_contributors``.
