@@ -49,6 +49,8 @@ Creating approvals tables...
   approval_counter created
 Creating webhooks tables...
   webhooks created
+Creating questions tables...
+  questions created
 
 Verifying tables...
   agent_histories: OK
@@ -68,6 +70,7 @@ Verifying tables...
   database id: OK
   approvals: OK
   webhooks: OK
+  questions: OK
 
 Database initialization complete!
 """
