@@ -75,10 +75,17 @@ UNKNOWN_TASK: Final = "unknown_task"
 class MAILError(Exception):
     """Base of every error that MAIL raises on purpose.
 
-    ``code`` is its name in answers that programs have to tell apart; None for all others.
+    ``code`` is its name in answers that programs have to tell apart; None for all others. ``text``
+    is what an error says that is raised without a text of its own.
     """
 
     code: str | None = None
+    text = ""
+
+    def __init__(self, *args: object) -> None:
+        if self.text and not args:
+            args = (self.text,)
+        super().__init__(*args)
 
 
 class ProtocolError(MAILError, ValueError):
@@ -190,8 +197,7 @@ class RetryRefused(TaskError):
 class UnknownApproval(TaskError):
     """There is no such approval, or it is not for who asks."""
 
-    def __init__(self) -> None:
-        super().__init__("no such approval")
+    text = "no such approval"
 
 
 class DeskError(MAILError, ValueError):
@@ -201,46 +207,40 @@ class DeskError(MAILError, ValueError):
 class UnknownFile(DeskError):
     """There is no such file, or it is not for who asks."""
 
-    def __init__(self) -> None:
-        super().__init__("no such file")
+    text = "no such file"
 
 
 class UnknownLetter(DeskError):
     """There is no such letter, or it is not for the eyes of who asks."""
 
-    def __init__(self) -> None:
-        super().__init__("no such message")
+    text = "no such message"
 
 
 class UnknownThread(DeskError):
     """There is no such thread, or who asks is not in it."""
 
-    def __init__(self) -> None:
-        super().__init__("no such thread")
+    text = "no such thread"
 
 
 class RequestReused(DeskError):
     """A sender has used the request id for another letter, or another file."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "the request id was used for a different request; repeat that one unchanged, or use a "
-            "new id"
-        )
+    text = (
+        "the request id was used for a different request; repeat that one unchanged, or use a "
+        "new id"
+    )
 
 
 class UnknownMemory(MAILError, ValueError):
     """The caller has no memory of that name, and the swarm declares none."""
 
-    def __init__(self) -> None:
-        super().__init__("no such memory; PUT makes one")
+    text = "no such memory; PUT makes one"
 
 
 class MemoryConflict(MAILError, ValueError):
     """A memory was changed meanwhile; nothing was stored."""
 
-    def __init__(self) -> None:
-        super().__init__("the memory was changed meanwhile; read it again")
+    text = "the memory was changed meanwhile; read it again"
 
 
 class TeamError(MAILError, ValueError):
@@ -250,22 +250,19 @@ class TeamError(MAILError, ValueError):
 class TeamsDisabled(TeamError):
     """The swarm's teams are switched off."""
 
-    def __init__(self) -> None:
-        super().__init__("Teams are not enabled.")
+    text = "Teams are not enabled."
 
 
 class UnknownTeam(TeamError):
     """The swarm has no team with that id."""
 
-    def __init__(self) -> None:
-        super().__init__("Team not found.")
+    text = "Team not found."
 
 
 class NotOfTeam(TeamError):
     """The sender is not in that team."""
 
-    def __init__(self) -> None:
-        super().__init__("You are not a member of this team.")
+    text = "You are not a member of this team."
 
 
 class UnknownTeammate(TeamError):
@@ -364,15 +361,13 @@ class StoreConflict(StoreError):
 class KeyTaken(StoreConflict):
     """The owner has already used the idempotency key; nothing of the commit is stored."""
 
-    def __init__(self) -> None:
-        super().__init__("the idempotency key is already in use")
+    text = "the idempotency key is already in use"
 
 
 class MailTaken(StoreConflict):
     """Mail of a peer was taken before under the same id; nothing of the commit is stored."""
 
-    def __init__(self) -> None:
-        super().__init__("the message has been taken before")
+    text = "the message has been taken before"
 
 
 class DeskConflict(StoreConflict):
