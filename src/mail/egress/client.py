@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from functools import cache, partial
@@ -106,7 +106,9 @@ class GuardedTransport:
     async def handle_async_request(self, request: Any) -> Any:
         """Check the request's address, then send it there."""
         host, port = self._named(request.url)
-        addresses = self._known_addresses(host, port) or await self._checked(host, port)
+        until, addresses = self._known.get((host, port), (0.0, []))
+        if until <= time.monotonic():
+            addresses = await self._checked(host, port)
         attempts = addresses[:_MAX_ATTEMPTS]
         for address in attempts:
             try:
@@ -122,10 +124,6 @@ class GuardedTransport:
             return answer
         raise FetchError(f"'{host}' has no address")
 
-    def _known_addresses(self, host: str, port: int) -> list[Address] | None:
-        until, addresses = self._known.get((host, port), (0.0, None))
-        return addresses if until > time.monotonic() else None
-
     def _named(self, url: Any) -> tuple[str, int]:
         if url.userinfo:
             raise RefusedAddress("a redirect to an address with credentials is not followed")
@@ -138,12 +136,7 @@ class GuardedTransport:
     async def _checked(self, host: str, port: int) -> list[Address]:
         if literal_address(host) is not None:
             return [*check_addresses(host, port, [host], self._policy)]
-        try:
-            found = self._resolve(host, port)
-            names = await found if inspect.isawaitable(found) else found
-        except (OSError, UnicodeError):
-            raise NoAnswer(f"the host name '{host}' cannot be resolved") from None
-        addresses = [*check_addresses(host, port, names, self._policy)]
+        addresses = [*await checked_addresses(host, port, self._policy, self._resolve)]
         if self._remember:
             self._known[host, port] = (time.monotonic() + self._remember, addresses)
             if len(self._known) > _MAX_HOSTS:
@@ -449,12 +442,25 @@ def fetch(
         FetchError: no answer, not a successful one, or one too large. All of these are ValueErrors.
     """
 
+    late = f"no complete answer within {timeout:g} seconds"
+
     async def get() -> bytes:
         try:
-            async with asyncio.timeout(timeout):
-                return await _get(url, policy, timeout, max_bytes, resolve, transport)
+            async with (
+                asyncio.timeout(timeout),
+                guarded_client(
+                    policy, timeout=timeout, resolve=resolve, transport=transport
+                ) as client,
+                opened(client, guarded_request(client, "GET", url)) as response,
+            ):
+                if not response.is_success:
+                    raise FetchError(f"status {response.status_code}")
+                body = await read_body(response, max_bytes)
         except TimeoutError:
-            raise FetchError(f"no complete answer within {timeout:g} seconds") from None
+            raise FetchError(late) from None
+        if not body.complete:
+            raise TooLarge(f"the document is larger than {max_bytes} bytes")
+        return body.data
 
     # A thread of its own, because the caller may stand inside a running event loop; nobody waits
     # for its end, because a resolver may block it.
@@ -462,26 +468,8 @@ def fetch(
     try:
         document: bytes = thread.submit(lambda: asyncio.run(get())).result(timeout + _GRACE)
     except TimeoutError:
-        raise FetchError(f"no complete answer within {timeout:g} seconds") from None
+        raise FetchError(late) from None
     return document
-
-
-async def _get(
-    url: str,
-    policy: EgressPolicy,
-    timeout: float,
-    max_bytes: int,
-    resolve: Resolve | None,
-    transport: "httpx.AsyncBaseTransport | None",
-) -> bytes:
-    client = guarded_client(policy, timeout=timeout, resolve=resolve, transport=transport)
-    async with client, opened(client, guarded_request(client, "GET", url)) as response:
-        if not response.is_success:
-            raise FetchError(f"status {response.status_code}")
-        body = await read_body(response, max_bytes)
-    if not body.complete:
-        raise TooLarge(f"the document is larger than {max_bytes} bytes")
-    return body.data
 
 
 def _aimed(request: Any, host: str, address: Address) -> Any:
@@ -498,9 +486,6 @@ def _aimed(request: Any, host: str, address: Address) -> Any:
         stream=request.stream,
         extensions=extensions,
     )
-
-
-_LOOK_UPS_AT_ONCE: Final = 32
 
 
 class AsideThreads:
@@ -546,6 +531,27 @@ class AsideThreads:
             return None
 
 
+async def checked_addresses(
+    host: str, port: int, policy: EgressPolicy, resolve: Resolve
+) -> Sequence[Address]:
+    """Return the addresses of a host name, when every one of them may be reached.
+
+    Raises:
+        NoAnswer: there is none.
+        FetchError: one cannot be read.
+        NotPublic: one of them is not public, and the policy does not allow it.
+    """
+    try:
+        found = resolve(host, port)
+        names = await found if inspect.isawaitable(found) else found
+    except (OSError, UnicodeError):
+        raise NoAnswer(f"the host name '{host}' cannot be resolved") from None
+    return check_addresses(host, port, names, policy)
+
+
+_LOOK_UPS: Final = AsideThreads(32, "mail-names")
+
+
 async def system_addresses(host: str, port: int) -> list[str]:
     """Return what the system's resolver says, each address once.
 
@@ -553,27 +559,16 @@ async def system_addresses(host: str, port: int) -> list[str]:
         OSError: the name cannot be resolved.
     """
     look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-    found = await asyncio.wrap_future(_look_ups().submit(look_up))
+    found = await asyncio.wrap_future(_LOOK_UPS.submit(look_up))
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
-
-
-@cache
-def _look_ups() -> AsideThreads:
-    return AsideThreads(_LOOK_UPS_AT_ONCE, "mail-names")
 
 
 # What a request keeps when a redirect leads to another host: nothing that could be a credential.
 _HARMLESS: Final = frozenset(
-    {
-        "accept",
-        "accept-encoding",
-        "accept-language",
-        "content-length",
-        "content-type",
-        "host",
-        "transfer-encoding",
-        "user-agent",
-    }
+    (
+        *("accept", "accept-encoding", "accept-language", "content-length", "content-type"),
+        *("host", "transfer-encoding", "user-agent"),
+    )
 )
 
 
@@ -593,8 +588,9 @@ def led_on(
     """
     before, after = _origin(sent), _origin(onward)
     if before == after:
-        if _origin(first) == after:
-            _keep_cookies(first, onward)
+        if _origin(first) == after and (given := _cookies(first)):
+            # The server may have set cookies since: the newer ones win.
+            onward.headers["Cookie"] = "; ".join((given | _cookies(onward)).values())
         return onward
     upgraded = before[0] == "http" and before[2] is None and after == ("https", before[1], None)
     if not upgraded:
@@ -606,13 +602,6 @@ def led_on(
 
 def _origin(request: "httpx.Request") -> tuple[str, bytes, int | None]:
     return request.url.scheme, request.url.raw_host, request.url.port
-
-
-def _keep_cookies(first: "httpx.Request", onward: "httpx.Request") -> None:
-    """Add the first request's cookies to those that the server has set since; the newer win."""
-    given = _cookies(first)
-    if given:
-        onward.headers["Cookie"] = "; ".join((given | _cookies(onward)).values())
 
 
 def _cookies(request: "httpx.Request") -> dict[str, str]:

@@ -6,7 +6,6 @@ checked addresses. It does with aiohttp what takes several times as long with ht
 """
 
 import asyncio
-import inspect
 import socket
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Mapping
@@ -14,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mail.egress.bodies import LimitedBody, read_limited
-from mail.egress.client import PORTS, Resolve, system_addresses
+from mail.egress.client import PORTS, Resolve, checked_addresses, system_addresses
 from mail.egress.rules import (
     EgressPolicy,
     FetchError,
@@ -191,12 +190,7 @@ def _resolver() -> Any:
         async def resolve(
             self, host: str, port: int = 0, family: Any = socket.AF_INET
         ) -> list[ResolveResult]:
-            try:
-                found = self._look_up(host, port)
-                names = await found if inspect.isawaitable(found) else found
-            except (OSError, UnicodeError):
-                raise FetchError(f"the host name '{host}' cannot be resolved") from None
-            addresses = check_addresses(host, port, names, self._policy)
+            addresses = await checked_addresses(host, port, self._policy, self._look_up)
             return [
                 ResolveResult(
                     hostname=host,

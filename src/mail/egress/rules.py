@@ -191,13 +191,10 @@ def _not_public(address: Address) -> str | None:
         ("a link-local address", address.is_link_local),
         ("an unspecified address", address.is_unspecified),
         ("a multicast address", address.is_multicast),
-        ("a reserved address", not address.is_global or _outside_unicast(address)),
+        ("a reserved address", not address.is_global),
+        ("a reserved address", address.version == 6 and address not in _GLOBAL_UNICAST),
     )
     return next((kind for kind, holds in kinds if holds), None)
-
-
-def _outside_unicast(address: Address) -> bool:
-    return isinstance(address, ipaddress.IPv6Address) and address not in _GLOBAL_UNICAST
 
 
 def _meant(address: Address) -> Address:
