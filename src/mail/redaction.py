@@ -191,40 +191,13 @@ _LONGEST_PASSWORD: Final = 400
 _PASSWORD: Final = re.compile(rf"\S{{0,{_LONGEST_PASSWORD}}}")
 
 _HINTS: Final = (
-    *(
-        "://",
-        "%3a",
-        "auth",
-        "bearer",
-        "cookie",
-        "credential",
-        "key",
-        "pass",
-        "pwd",
-        "secret",
-        "token",
-    ),
-    *("sig", "code", "mail_", "eyj", "aiza", "akia", "asia", "sk-", "sk_", "rk-", "rk_", "pk-"),
-    *(
-        "pk_",
-        "xai-",
-        "xai_",
-        "hf-",
-        "hf_",
-        "gho",
-        "ghp",
-        "ghr",
-        "ghs",
-        "ghu",
-        "pplx",
-        "nvapi",
-        "xox",
-        "xapp",
-    ),
-    *("github_", "glpat", "lsv2", "tvly", "r8-", "r8_", "ya29", "npm_", "nfp_", "ntn_", "fw_"),
-    *("figd", "jina", "pypi-a", "gocspx", "tt3", "glptt", "glrt-", "gldt-", "sg.", "hvs.", "dp."),
-    *("whsec", "shp", "_v1_", "dckr", "sntry", "rubyg", "lin_", "pmak", "sbp_", "sq0", "dapi"),
-    ":aa",
+    *("://", "%3a", "auth", "bearer", "cookie", "credential", "key", "pass", "pwd", "secret"),
+    *("token", "sig", "code", "mail_", "eyj", "aiza", "akia", "asia", "sk-", "sk_", "rk-", "rk_"),
+    *("pk-", "pk_", "xai-", "xai_", "hf-", "hf_", "gho", "ghp", "ghr", "ghs", "ghu", "pplx"),
+    *("nvapi", "xox", "xapp", "github_", "glpat", "lsv2", "tvly", "r8-", "r8_", "ya29", "npm_"),
+    *("nfp_", "ntn_", "fw_", "figd", "jina", "pypi-a", "gocspx", "tt3", "glptt", "glrt-", "gldt-"),
+    *("sg.", "hvs.", "dp.", "whsec", "shp", "_v1_", "dckr", "sntry", "rubyg", "lin_", "pmak"),
+    *("sbp_", "sq0", "dapi", ":aa"),
 )
 """What any of the shapes has in it, in lower case; most lines have none of it."""
 
