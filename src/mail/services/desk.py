@@ -207,14 +207,16 @@ class Bell:
 
 
 class AgentDoor(Protocol):
-    """The swarm's agents as the desk sees them."""
+    """The swarm's agents as the desk sees them; what is not overridden is as if there were none."""
 
     @property
     def names(self) -> Set[str]:
         """The names of all agents."""
+        return frozenset()
 
     def reached_by(self, name: str) -> Mapping[str, str]:
         """Return the agents that a mailbox may write to, with descriptions."""
+        return {}
 
     async def deliver(
         self,
@@ -240,6 +242,7 @@ class AgentDoor(Protocol):
             UnknownTask: there is no such task.
             MAILError: it cannot be taken, or not now; nothing is stored.
         """
+        raise UnknownAgent(f"there is no agent named '{agents[0]}'")
 
     def tell(self, letters: Sequence[LetterRow], name: str, state: str, note: str = "") -> None:
         """Have the tasks of agents' letters told what became of them at a mailbox, soon.
@@ -248,28 +251,8 @@ class AgentDoor(Protocol):
         """
 
 
-class _NoAgents:
+class _NoAgents(AgentDoor):
     """The door where no agents are."""
-
-    names: Set[str] = frozenset()
-
-    def reached_by(self, name: str) -> Mapping[str, str]:
-        return {}
-
-    async def deliver(
-        self,
-        letter: LetterRow,
-        post: DeskPost,
-        agents: tuple[str, ...],
-        *,
-        opens: bool,
-        thread: Sequence[LetterRow] = (),
-        quiet: bool = False,
-    ) -> None:
-        raise UnknownAgent(f"there is no agent named '{agents[0]}'")
-
-    def tell(self, letters: Sequence[LetterRow], name: str, state: str, note: str = "") -> None:
-        pass
 
 
 class BellSwitch:
@@ -406,27 +389,26 @@ class MailDesk:
             urgent=draft.urgent,
             wants_ack=draft.wants_ack,
         )
-        if not draft.request_id:
-            return SentLetter(await self._posted(letter, quiet=draft.quiet))
-        async with self._held("request", sender, draft.request_id):
-            known = await self._sent_before(letter)
+        async with self._held("request", letter.letter_id):
+            known = await self._sent_before(letter) if draft.request_id else None
             if known is not None:
                 return SentLetter(known, repeated=True)
-            return SentLetter(await self._posted(letter, quiet=draft.quiet))
+            async with self._held("thread", thread_id or letter.letter_id):
+                return SentLetter(await self._posted(letter, quiet=draft.quiet))
 
     async def _posted(self, letter: LetterRow, *, quiet: bool) -> LetterRow:
         """Store a letter, with a thread's members of this moment as its recipients."""
-        if not letter.thread_id:
-            argument = "recipient_id" if letter.kind == "direct" else "recipient_ids"
-            self._check_known(argument, letter.recipients, await self._mailboxes_for(letter))
-            return await self._stored(letter, quiet=quiet)
-        async with self._held("thread", letter.thread_id):
+        if letter.thread_id:
             view = await self._thread_of(letter.sender, letter.thread_id)
             others = tuple(name for name in view.members if name != letter.sender)
-            return await self._stored(letter._replace(recipients=others), quiet=quiet)
-
-    async def _stored(self, letter: LetterRow, *, quiet: bool) -> LetterRow:
+            letter = letter._replace(recipients=others)
         answered = await self._answered(letter)
+        if not letter.thread_id:
+            known = self.reached_by(letter.sender)
+            if answered is not None and answered.sender in self.agents.names:
+                known = {**known, answered.sender: ""}  # whoever may read a letter may answer it
+            argument = "recipient_id" if letter.kind == "direct" else "recipient_ids"
+            self._check_known(argument, letter.recipients, known)
         letter = letter._replace(created_at=self.clock.now())
         agents, opens = tuple(name for name in letter.recipients if name in self.agents.names), True
         if agents:
@@ -442,13 +424,25 @@ class MailDesk:
         return letter._replace(seq=seq)
 
     async def _deliver(
-        self, letter: LetterRow, post: DeskPost, agents: tuple[str, ...], **how: bool
+        self,
+        letter: LetterRow,
+        post: DeskPost,
+        agents: tuple[str, ...],
+        *,
+        opens: bool,
+        quiet: bool = False,
     ) -> LetterRow:
         """Store a post with a letter for agents, all in one commit; return the stored letter."""
         await self._admit(letter.sender, post)
-        thread = [*post.letters[:-1], *await self._before(letter)]
+        thread = [*post.letters[:-1]]
+        if letter.thread_id:  # the newest letters before it, as its sender sees them
+            which = LetterFilter(letter.thread_id)
+            rows = await self.store.letters(
+                self.swarm, letter.sender, which, limit=_LETTERS_BEFORE, max_bytes=_BYTES_BEFORE
+            )
+            thread += [row for row, _ in rows]
         try:
-            await self.agents.deliver(letter, post, agents, thread=thread, **how)
+            await self.agents.deliver(letter, post, agents, opens=opens, thread=thread, quiet=quiet)
         except UnknownTask:
             raise _wrong("reply_to", _TASK_GONE) from None
         except DeskConflict as error:
@@ -458,29 +452,11 @@ class MailDesk:
         ((stored, _),) = await self.store.letters_by_id(self.swarm, [letter.letter_id])
         return stored
 
-    async def _before(self, letter: LetterRow) -> list[LetterRow]:
-        """Return the newest letters of a post's thread before it, as its sender sees them."""
-        if not letter.thread_id:
-            return []
-        which = LetterFilter(letter.thread_id)
-        rows = await self.store.letters(
-            self.swarm, letter.sender, which, limit=_LETTERS_BEFORE, max_bytes=_BYTES_BEFORE
-        )
-        return [row for row, _ in rows]
-
     def _new_task(self, letter: LetterRow) -> LetterRow:
         """Return a letter with the task that it opens or continues: one for each thread."""
         what = letter.thread_id or letter.letter_id
         task_id = _uuid_of(self.swarm, letter.sender, "task", what)
         return letter._replace(task_owner=_owner(letter.sender), task_id=task_id)
-
-    async def _mailboxes_for(self, letter: LetterRow) -> Mapping[str, str]:
-        """Return whom a letter may be for: also the agent that it answers."""
-        answered = await self._answered(letter)
-        known = self.reached_by(letter.sender)
-        if answered is not None and answered.sender in self.agents.names:
-            known = {**known, answered.sender: ""}
-        return known
 
     def reached_by(self, name: str) -> Mapping[str, str]:
         """Return the mailboxes that a mailbox may write to, with descriptions."""
@@ -557,7 +533,7 @@ class MailDesk:
         _check_request_id(request_id or "")
         if thread_id is not None:
             await self._thread_of(name, thread_id)
-        known = await self._page(name, request_id)
+        known = await self.store.find_page(self.swarm, name, request_id) if request_id else None
         if known is not None:
             return await self._again(name, known)
         which = LetterFilter(thread_id or "", after, before, unread)
@@ -571,18 +547,14 @@ class MailDesk:
         )
         shown = new if mark_read else []
         if (shown or page) and not await self._show(name, shown, now, page):
-            known = await self._page(name, request_id)  # a repeat at the same time was faster
+            # A repeat at the same time was faster.
+            known = await self.store.find_page(self.swarm, name, request_id or "")
             assert known is not None  # noqa: S101 - pages of this age stay
             return await self._again(name, known)
         fetched = [
             FetchedLetter(letter, not _is_unread(name, letter, receipt)) for letter, receipt in rows
         ]
         return await self._paged(name, fetched)
-
-    async def _page(self, name: str, request_id: str | None) -> PageRow | None:
-        if not request_id:
-            return None
-        return await self.store.find_page(self.swarm, name, request_id)
 
     async def _again(self, name: str, page: PageRow) -> LetterPage:
         """Return a page once more, as far as its letters are still for the mailbox's eyes."""
@@ -593,7 +565,7 @@ class MailDesk:
         for letter, receipts in found:
             if letter.thread_id and letter.thread_id not in open_to:
                 continue
-            own = next((each for each in receipts if each.name == name), None)
+            own = _own(name, receipts)
             read = own is None or "" < own.shown_at < page.created_at
             fetched.append(FetchedLetter(letter, read))
         return await self._paged(name, fetched)
@@ -633,10 +605,8 @@ class MailDesk:
             raise _wrong("q", f"must have {allowed}, {some} (docs/mail-desk.md#search)")
         if thread_id is not None:
             await self._thread_of(name, thread_id)
-        looks = 0
         found: list[tuple[LetterRow, ReceiptRow]] = []
-        while not found and (before is not None or not looks) and looks < _LOOKS:
-            looks += 1
+        for _ in range(_LOOKS):
             async with self._held("search", name):  # a mailbox takes one connection of the store
                 found, before = await self.store.search_letters(
                     self.swarm,
@@ -647,6 +617,8 @@ class MailDesk:
                     limit=limit,
                     max_bytes=PAGE_BYTES,
                 )
+            if found or before is None:
+                break
         letters = []
         for letter, receipt in found:
             read = not _is_unread(name, letter, receipt)
@@ -704,7 +676,7 @@ class MailDesk:
         letter, receipts = await self._visible(name, letter_id)
         if name is None:
             return FetchedLetter(letter, read=True, receipts=receipts)
-        own = next((each for each in receipts if each.name == name), None)
+        own = _own(name, receipts)
         read = own is None or bool(own.shown_at)
         if mark_read and not read:
             await self._show(name, [letter], self.clock.now())
@@ -722,7 +694,7 @@ class MailDesk:
         if len(note) > MAX_NOTE or "\0" in note:
             raise _wrong("note", f"must be a text of at most {MAX_NOTE} characters")
         letter, receipts = await self._visible(name, letter_id)
-        if all(each.name != name for each in receipts):
+        if _own(name, receipts) is None:
             raise UnknownLetter
         done = await self.store.acknowledge_letter(
             self.swarm, name, letter_id, self.clock.now(), note
@@ -730,17 +702,11 @@ class MailDesk:
         if done is not None:
             self._tell_senders([letter], name, "acknowledged", note)
             return done, True
-        known = await self._receipt_of(name, letter_id)
-        if not known.acked_at:  # it has left the thread meanwhile
+        found = await self.store.letters_by_id(self.swarm, [letter_id])
+        known = _own(name, found[0][1]) if found else None
+        if known is None or not known.acked_at:  # it has left the thread meanwhile
             raise UnknownLetter
         return known, False
-
-    async def _receipt_of(self, name: str, letter_id: str) -> ReceiptRow:
-        for _, receipts in await self.store.letters_by_id(self.swarm, [letter_id]):
-            for each in receipts:
-                if each.name == name:
-                    return each
-        raise UnknownLetter
 
     async def overdue(self, sender: str, seconds: float) -> list[tuple[LetterRow, ReceiptRow]]:
         """Return what a mailbox sent so long ago and still wants acknowledged, oldest first.
@@ -1056,6 +1022,10 @@ def _uuid_of(*parts: str) -> str:
     return format_uuid(hashlib.sha256("\0".join(parts).encode()).digest()[:16], version=8)
 
 
+def _own(name: str, receipts: Iterable[ReceiptRow]) -> ReceiptRow | None:
+    return next((each for each in receipts if each.name == name), None)
+
+
 def _is_unread(name: str, letter: LetterRow, receipt: ReceiptRow) -> bool:
     return name in letter.recipients and not receipt.shown_at
 
@@ -1074,13 +1044,12 @@ def _moment(text: str) -> str:
     """Return a time as the store writes it, so that they can be compared."""
     try:
         found = datetime.fromisoformat(text.upper())
-        if found.tzinfo is None:
-            raise _wrong("since", "must have a time zone, as in 2026-03-30T12:00:00Z")
-        return found.astimezone(UTC).isoformat(timespec="microseconds")
-    except (OverflowError, ValueError) as error:
-        if isinstance(error, ProtocolError):
-            raise
+        moment = found.astimezone(UTC) if found.tzinfo else None
+    except (OverflowError, ValueError):
         raise _wrong("since", "must be a time as in 2026-03-30T12:00:00Z") from None
+    if moment is None:
+        raise _wrong("since", "must have a time zone, as in 2026-03-30T12:00:00Z")
+    return moment.isoformat(timespec="microseconds")
 
 
 def _wrong(argument: str, problem: str) -> ProtocolError:
