@@ -83,10 +83,7 @@ def update_problem(before: str, after: str) -> str | None:
         return f"the update {problem}"
     if len(after.encode()) - len(before.encode()) > _GROWTH:
         return f"the update adds more than {_GROWTH:,} bytes"
-    return _problem_of_lines(Counter(_units(before)), Counter(_units(after)))
-
-
-def _problem_of_lines(old: Counter[str], new: Counter[str]) -> str | None:
+    old, new = Counter(_units(before)), Counter(_units(after))
     lost, added = list((old - new).elements()), new - old
     if len(lost) > max(1, min(old.total() // 4, _LOST_LINES)):
         return f"the update drops or rewrites {len(lost)} of {old.total()} lines"
@@ -132,7 +129,10 @@ def feedback_messages(row: FeedbackRow) -> list[dict[str, str]]:
         _tagged("task", row.task_text),
         _tagged("proposed", row.args),
         _tagged("edited" if row.type == "edit" else "feedback", row.change),
-        *(f"An earlier update was refused: {one}." for one in _reasons(row)),
+        *(
+            f"An earlier update was refused: {each['reason']}."
+            for each in json.loads(row.rejections)
+        ),
     ]
     return [{"role": "user", "content": "\n\n".join(part for part in parts if part)}]
 
@@ -149,10 +149,6 @@ _ANSWERS: Final[Mapping[str, str]] = {
 def _tagged(name: str, text: str) -> str:
     held = re.sub(rf"<(?=\s*+/?\s*+{name}\b)", "&lt;", text, flags=re.IGNORECASE)
     return f"<{name}>\n{held}\n</{name}>" if text else ""
-
-
-def _reasons(row: FeedbackRow) -> list[str]:
-    return [str(each["reason"]) for each in json.loads(row.rejections)]
 
 
 @dataclass(slots=True, eq=False)
@@ -242,16 +238,10 @@ class Learner:
         added = successors(known, text, "feedback", self.clock.now(), row)
         told = f"learned from {row.type} of {row.action}"
         extra = {"memory": row.memory, "approval_id": row.approval_id, "version": added[-1].version}
-        change = PreferenceChange(
-            owner=owner,
-            name=row.memory,
-            versions=added,
-            memory=memory_row(owner, added[-1]),
-            feedback=self._tried(row, "learned", ""),
-            task_id=row.task_id,
-            event=self._event("memory_updated", told, extra),
-        )
-        await self._commit(change)
+        event = self._event("memory_updated", told, extra)
+        memory = memory_row(owner, added[-1])
+        row = self._tried(row, "learned", "")
+        await self._commit(owner, row, event, versions=added, memory=memory)
 
     async def _reject(self, owner: Owner, row: FeedbackRow, reason: str, proposal: str) -> None:
         """Keep a refused update to be seen; after two the feedback is given up."""
@@ -262,8 +252,7 @@ class Learner:
         rejections = [*json.loads(row.rejections), told]
         row = row._replace(rejections=json.dumps(rejections, ensure_ascii=False))
         if len(rejections) < _REJECTIONS:
-            ended = self._tried(row, "waiting", reason)
-            await self._commit(PreferenceChange(owner=owner, name=row.memory, feedback=ended))
+            await self._commit(owner, self._tried(row, "waiting", reason))
             return
         _log.warning(
             "an update of a memory was rejected twice and is given up: %s",
@@ -287,7 +276,7 @@ class Learner:
         later = self._tried(row, "waiting", reason)
         later = later._replace(next_at=at.isoformat(timespec="microseconds"))
         _log.info("an update of a memory is put off: %s", reason, extra={"memory": row.memory})
-        await self._commit(PreferenceChange(owner=owner, name=row.memory, feedback=later))
+        await self._commit(owner, later)
 
     async def _end(
         self, owner: Owner, row: FeedbackRow, state: FeedbackState, reason: str, kind: str = ""
@@ -295,13 +284,7 @@ class Learner:
         """End feedback that changes nothing."""
         extra = {"memory": row.memory, "approval_id": row.approval_id, "reason": reason}
         event = self._event(kind, reason[:_SHOWN_REASON], extra) if kind else None
-        ended = self._tried(row, state, reason)
-        task_id = row.task_id if event else ""
-        await self._commit(
-            PreferenceChange(
-                owner=owner, name=row.memory, feedback=ended, task_id=task_id, event=event
-            )
-        )
+        await self._commit(owner, self._tried(row, state, reason), event)
 
     def _tried(self, row: FeedbackRow, state: FeedbackState, reason: str) -> FeedbackRow:
         return row._replace(
@@ -315,11 +298,18 @@ class Learner:
         told = json.dumps(extra, ensure_ascii=False)
         return EventRow(kind=kind, timestamp=self.clock.now(), description=text, extra=told)
 
-    async def _commit(self, change: PreferenceChange) -> None:
+    async def _commit(
+        self, owner: Owner, row: FeedbackRow, event: EventRow | None = None, **more: Any
+    ) -> None:
+        """Store feedback as it is now, with an event of its task and more of the change."""
+        task_id = row.task_id if event else ""
+        change = PreferenceChange(
+            owner=owner, name=row.memory, feedback=row, task_id=task_id, event=event, **more
+        )
         try:
             seq = await self.store.change_preference(change)
         except StoreConflict:
             # The memory was changed meanwhile, or the feedback is gone: the next look sees to it.
             return
-        if change.event is not None and seq:
-            self.announce(change.owner, change.task_id, seq, change.event)
+        if event is not None and seq:
+            self.announce(owner, task_id, seq, event)
