@@ -18,7 +18,7 @@ from pydantic_core import from_json
 from mail.clock import Clock
 from mail.core.approvals import ALLOWS, Answer, Answerer, read_answer
 from mail.core.events import TaskEvent
-from mail.db.calls import CallFilter, CallRow, CallVerbs, StoredCall
+from mail.db.calls import CallFilter, CallVerbs, StoredCall
 from mail.db.records import Owner
 from mail.errors import (
     ApprovalClosed,
@@ -52,7 +52,11 @@ Decide = Callable[[StoredCall, Answer, Answerer], Awaitable[None]]
 
 def approval_record(found: StoredCall) -> dict[str, Any]:
     """Return the record of an approval."""
-    row, config = found.row, from_json(found.row.config)
+    row, config, answer = found.row, from_json(found.row.config), None
+    if row.decision is not None:
+        given = from_json(row.decision)
+        args = row.answer if given["type"] == "response" else given.get("args")
+        answer = {"type": given["type"], "args": args}
     return {
         "approval_id": row.approval_id,
         "kind": row.kind,
@@ -67,18 +71,10 @@ def approval_record(found: StoredCall) -> dict[str, Any]:
         "config": {name: bool(config[name]) for name in ALLOWS.values()},
         "approvers": row.approvers.split(),
         "description": row.description,
-        "answer": _answer(row),
+        "answer": answer,
         "answered_by": row.decided_by or None,
         "answered_at": row.decided_at or None,
     }
-
-
-def _answer(row: CallRow) -> dict[str, Any] | None:
-    if row.decision is None:
-        return None
-    given = from_json(row.decision)
-    args = row.answer if given["type"] == "response" else given.get("args")
-    return {"type": given["type"], "args": args}
 
 
 def change_event(found: StoredCall) -> TaskEvent:

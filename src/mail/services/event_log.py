@@ -120,11 +120,6 @@ class EventPages:
                     return page
             await room.freed()
 
-    @property
-    def is_large(self) -> bool:
-        """Tell whether the last page counts in the room."""
-        return self._held > 0
-
     async def read_whole(self, read: Callable[[], Awaitable[T]], size: Callable[[T], int]) -> T:
         """Return what has no size before it is read, and goes with the page.
 

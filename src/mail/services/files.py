@@ -7,11 +7,11 @@ such file. Docs: ``docs/files.md``.
 import codecs
 import mimetypes
 import re
-import unicodedata
 from collections.abc import AsyncIterable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
+from unicodedata import category, normalize
 
 from mail.core.schema import MAX_ID
 from mail.db.blobs import Blobs
@@ -281,17 +281,13 @@ def safe_name(name: str) -> str:
     ('passwd', 'a_.txt', '_nul.txt')
     """
     last = next((part for part in reversed(_SEPARATORS.split(name)) if part.strip(" .")), "")
-    shown = unicodedata.normalize("NFC", last)
-    shown = "".join(each for each in shown if each == " " or not _is_invisible(each))
+    shown = normalize("NFC", last)
+    # Without controls, directions, surrogates, what is unassigned, and blanks but the plain one.
+    shown = "".join(each for each in shown if each == " " or category(each)[0] not in "CZ")
     shown = _ODD.sub("_", shown).strip(" .")
     if _DEVICE.match(shown):
         shown = f"_{shown}"
     return _shortened(shown) or "file"
-
-
-def _is_invisible(character: str) -> bool:
-    """Tell whether it is a control, a direction, a surrogate, unassigned, or some blank."""
-    return unicodedata.category(character)[0] in "CZ"
 
 
 def _shortened(name: str) -> str:

@@ -6,7 +6,7 @@ operators may do with mail for other swarms.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -117,18 +117,14 @@ def _check_parties(message: MAILInterswarmMessage) -> None:
             "task_contributors",
             f"a task has at most {MAX_CONTRIBUTORS} contributors, and this one {len(contributors)}",
         )
-    for field, party in _parties(message):
+    parties = [("task_owner", message["task_owner"])]
+    parties += [("task_contributors", each) for each in contributors]
+    for field, party in parties:
         _check_name(party, field, _MAX_PARTY)
         try:
             parse_task_contributor(party)
         except ProtocolError as error:
             raise _wrong(field, str(error)) from None
-
-
-def _parties(message: MAILInterswarmMessage) -> Iterator[tuple[str, str]]:
-    yield "task_owner", message["task_owner"]
-    for contributor in message["task_contributors"]:
-        yield "task_contributors", contributor
 
 
 def _check_name(name: str, field: str, most: int) -> None:

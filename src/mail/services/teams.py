@@ -181,7 +181,9 @@ class TeamDesk:
     ) -> LetterRow | None:
         desk, page_id = self.desk, f"reply to {letter.letter_id}"  # no caller's request id: blanks
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._left(letter, seconds)
+        until = datetime.fromisoformat(letter.created_at) + timedelta(seconds=seconds)
+        left = (until - datetime.fromisoformat(desk.clock.now())).total_seconds()
+        deadline = loop.time() + min(max(0.0, left), seconds)
         newest = letter.seq
         with desk.bell.listen(caller) as rung:
             while True:
@@ -202,12 +204,6 @@ class TeamDesk:
                         await rung.wait()
                 except TimeoutError:
                     return None
-
-    def _left(self, letter: LetterRow, seconds: float) -> float:
-        """Return how many seconds are left of a wait."""
-        until = datetime.fromisoformat(letter.created_at) + timedelta(seconds=seconds)
-        left = until - datetime.fromisoformat(self.desk.clock.now())
-        return min(max(0.0, left.total_seconds()), seconds)
 
     async def _since(self, caller: str, seq: int) -> list[tuple[LetterRow, ReceiptRow]]:
         """Return what somebody got after a letter, oldest first."""

@@ -1,11 +1,11 @@
-"""What the webhook is told of a task: when it pauses, asks a person, or ends.
+"""Messages to the webhook about a task: that it pauses, asks a person, or ends.
 
 The messages are stored with the commit that they tell of; `mail.net.webhook` sends them.
 Docs: ``docs/breakpoints.md``.
 """
 
 import asyncio
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any, Final
 
 from pydantic_core import to_json
@@ -38,7 +38,16 @@ class WebhookNews:
         """Return the messages that tell of a commit."""
         if not post.calls and not post.snapshot:
             return ()
-        return tuple(self._told_by(post))
+        state, news = post.task.state, list[tuple[str, dict[str, Any]]]()
+        if "approval" in self._events:
+            asked = (row for row in post.calls if row.approval_id and row.status == "open")
+            news += [("approval", {"approval": _shown(row)}) for row in asked]
+        # A task whose run has ended goes on when other messages of its owner's wait.
+        if post.snapshot and state is TaskState.PAUSED and "paused" in self._events:
+            news.append(("paused", {"status": state.value}))
+        if post.snapshot and state in _ENDED and "ended" in self._events:
+            news.append(("ended", {"status": state.value}))
+        return tuple(self._message(post, event, more) for event, more in news)
 
     def wake(self) -> None:
         """Hear that there are messages to send."""
@@ -52,18 +61,6 @@ class WebhookNews:
         except TimeoutError:
             pass
         self._woken.clear()
-
-    def _told_by(self, post: Post) -> Iterator[WebhookRow]:
-        state = post.task.state
-        if "approval" in self._events:
-            for row in post.calls:
-                if row.approval_id and row.status == "open":
-                    yield self._message(post, "approval", {"approval": _shown(row)})
-        # A task whose run has ended goes on when other messages of its owner's wait.
-        if post.snapshot and state is TaskState.PAUSED and "paused" in self._events:
-            yield self._message(post, "paused", {"status": state.value})
-        if post.snapshot and state in _ENDED and "ended" in self._events:
-            yield self._message(post, "ended", {"status": state.value})
 
     def _message(self, post: Post, event: str, more: dict[str, Any]) -> WebhookRow:
         owner, task = post.owner, post.task
