@@ -17,7 +17,7 @@ HIDDEN: Final = "[redacted]"
 _BLOTTED: Final = (HIDDEN, HIDDEN[:-1])
 _LONGEST_TEXT: Final = 3072
 _MARGIN: Final = 512
-"""What is left out on both sides of a cut, where half a secret may not be recognised."""
+"""Characters left out on both sides of a cut, where half a secret may not be recognised."""
 _SHORT: Final = 256
 _DEEPEST: Final = 6
 _LONGEST: Final = 4096
@@ -164,7 +164,8 @@ _BEFORE_AND_SECRET: Final = tuple(
         (r"(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(?:-----END|\Z)", ("private key-----",)),
     )
 )
-"""What precedes a secret and the secret, and what is in such a text in small letters.
+"""Patterns of what precedes a secret (the group) and the secret, each with parts in small letters
+of which a text that it matches has one.
 
 Each takes time in proportion to the length of the text: what a search has gone through without
 success it does not go through again from the next character.
@@ -199,7 +200,7 @@ _HINTS: Final = (
     *("sg.", "hvs.", "dp.", "whsec", "shp", "_v1_", "dckr", "sntry", "rubyg", "lin_", "pmak"),
     *("sbp_", "sq0", "dapi", ":aa"),
 )
-"""What any of the shapes has in it, in lower case; most lines have none of it."""
+"""Parts of which each of the shapes has one, in lower case; most lines have none."""
 
 _SECRET_NAME: Final = re.compile(
     r"(?:^|_)(?:apikey|authorization|cookie|credentials?|dsn|key|passphrase|passwd|password|secret|token)$"

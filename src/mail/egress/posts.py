@@ -35,7 +35,7 @@ _MAX_TARGETS: Final = 1024
 
 
 class PostAnswer(NamedTuple):
-    """What a server answered: its status, one header, and the body."""
+    """A server's answer: its status, one header, and the body."""
 
     status: int
     retry_after: str

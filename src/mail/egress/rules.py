@@ -55,7 +55,7 @@ class RefusedAddress(FetchError):
 
 
 class TooLarge(FetchError):
-    """What was asked for is there, but larger than it may be."""
+    """The document is there, but larger than it may be."""
 
 
 class NotPublic(RefusedAddress):
@@ -73,7 +73,7 @@ class _Rule:
 
 @dataclass(frozen=True)
 class EgressPolicy:
-    """What outgoing requests may reach beside public addresses.
+    """The addresses that outgoing requests may reach beside public ones.
 
     Attributes:
         allow: Host names, ``host:port``, IP addresses (``[::1]:8080`` with a port) or networks

@@ -62,13 +62,13 @@ MAX_WAIT_SECONDS: Final = 300.0
 MAX_QUERY: Final = 500
 """Characters of a search."""
 PAGE_BYTES: Final = 1024 * 1024
-"""What the letters of a page may come to; it has one at least."""
+"""Bytes after which a page of letters ends; it has one letter at least."""
 
 _LETTERS_BEFORE: Final = 100
 _BYTES_BEFORE: Final = 128 * 1024
-"""How much of a thread is looked at for what agents in it have missed."""
+"""The part of a thread, from its end, that is searched for what agents in it have missed."""
 _LOOKS: Final = 5
-"""How often a search that has found nothing yet goes on."""
+"""The most pages that one search goes through while it has found nothing."""
 _REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,255}")
 _THREAD_PLACE: Final = re.compile(r"([0-9T:.+-]{25,32})~([\x21-\x7e]{1,256})")
 _NO_LINE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -82,7 +82,7 @@ MembershipStatus = Literal["joined", "added", "already_participant"]
 
 
 class Draft(NamedTuple):
-    """What a participant wants to send.
+    """A letter that a participant wants to send.
 
     Attributes:
         content: The text, not empty.
@@ -892,7 +892,7 @@ class MailDesk:
         return seqs
 
     async def _admit(self, payer: str, post: DeskPost) -> None:
-        """See that a mailbox may store a post, which counts for it."""
+        """Check that a mailbox may store a post, which counts for it."""
         post.payer = payer
         sizes = (*map(letter_size, post.letters), *map(thread_size, post.threads))
         await self.admit(payer, sum(sizes))

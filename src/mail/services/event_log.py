@@ -20,18 +20,18 @@ T = TypeVar("T")
 
 PAGE_EVENTS: Final = 256
 _PAGE_BYTES: Final = 64 * 1024
-"""What a page of events may come to; a single larger event is a page, for which there is a room."""
+"""Bytes after which a page of events ends; a single larger event is a page, and has a room."""
 _BUFFER_BYTES: Final = 64 * 1024
-"""What one stream's buffered events may come to."""
+"""The most bytes of one stream's buffered events."""
 _EVENT_BYTES: Final = 400
-"""What an event takes in memory besides its texts."""
+"""Bytes that an event takes in memory besides its texts."""
 _RECENT_BYTES: Final = 8 * 1024 * 1024
-"""What the newest events of all of an owner's tasks may come to."""
+"""The most bytes of the newest events of all of an owner's tasks."""
 _ROOM_BYTES: Final = 16 * 1024 * 1024
 
 
 class Room:
-    """What large things that are read for one owner may take in memory together.
+    """A budget of memory for the large things that are read for one owner.
 
     A caller's pages of events, a caller's requests, and a runtime's histories have one each.
     What finds no room waits until others are done. What is larger than the room has it for itself.

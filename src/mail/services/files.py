@@ -32,11 +32,11 @@ _ODD: Final = re.compile(r'[<>:"|?*]')
 _DEVICE: Final = re.compile(r"(?:con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(?=\.|$)", re.IGNORECASE)
 _MEDIA_TYPE: Final = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,62}/[a-z0-9][a-z0-9!#$&^_.+-]{0,62}")
 _OF_FORMS: Final = frozenset({"application/x-www-form-urlencoded", "multipart/form-data"})
-"""What HTTP clients say when nobody has told them a type."""
+"""Types that HTTP clients send when nobody has told them one."""
 
 
 class NewFile(NamedTuple):
-    """What is told of a file that is uploaded.
+    """The description of a file that is uploaded.
 
     Attributes:
         filename: Any name; see `safe_name`.

@@ -1,4 +1,4 @@
-"""What feedback teaches named memories: a job for each answer, and the check of what comes of it.
+"""Updates of named memories from feedback: a job for each answer, and the check of its result.
 
 A model proposes the new text of a memory. Whether it is taken is decided here: most of the lines
 must survive, so that an update cannot drop or reword what the feedback is not about.

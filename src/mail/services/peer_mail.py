@@ -52,7 +52,7 @@ _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 def check_peer_mail(message: MAILInterswarmMessage, peer: str, swarm: str) -> None:
-    """See that a peer speaks for itself, to this swarm, in measure.
+    """Check that a peer speaks for itself, to this swarm, in measure.
 
     Args:
         message: The wrapper, which `mail.core.schema.parse_interswarm_message` has accepted.

@@ -26,7 +26,7 @@ from mail.db.store import Store
 from mail.errors import ConfigError, MemoryConflict, ProtocolError, StoreConflict, UnknownMemory
 
 MAX_MEMORY_BYTES: Final = 16 * 1024
-"""What a memory may take."""
+"""The most bytes of a memory."""
 
 MAX_MEMORIES: Final = 64
 _MOST_NAMES: Final = 4_096  # of a deleted memory the number of its last version is kept

@@ -32,10 +32,10 @@ PING_INTERVAL: Final = 15.0
 """Seconds of silence on a stream after which a ``ping`` goes out."""
 
 _PAGE_BYTES: Final = 1024 * 1024
-"""What a page of a task's events may come to in the store."""
+"""Bytes in the store after which a page of a task's events ends."""
 
 _QUEUE_BYTES: Final = 1024 * 1024
-"""What the waiting mail in a record of a task may come to."""
+"""The most bytes of the waiting mail in a record of a task."""
 
 _SHORT_QUEUE_BYTES: Final = 64 * 1024
 """The same where room is short."""
@@ -56,7 +56,7 @@ _SHORT_CALL: Final = 4096
 _SHORT_CALLS: Final = 16 * 1024
 """The same of all calls of a task together."""
 _POLL_SECONDS: Final = 1.0
-"""How often a stream looks into the store while no engine in this process has the task."""
+"""Seconds between a stream's looks into the store while no engine here has the task."""
 
 
 class LiveEvents(Protocol):

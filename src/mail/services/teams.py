@@ -1,4 +1,4 @@
-"""What members of teams who are no agents do: messages to teammates and to whole teams.
+"""Messages to teammates and to whole teams by members who are no agents.
 
 They go through the mail desk as letters. Who may write to whom are the rules of `mail.core.teams`,
 the same as for agents. Docs: ``docs/teams.md``.
