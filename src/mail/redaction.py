@@ -290,7 +290,19 @@ def redact_foreign(text: str, known: Iterable[str] = (), most: int = _LOOKED_AT)
         # there are some.
         end = text.rfind(" ", most - _WORD, most)
         text = text[: end if end > 0 else most]
-    return _without_foreign(redact(text))
+    text = redact(text)
+    spans = sorted(
+        found.span(1)
+        for pattern, signs in _FOREIGN
+        if any(map(text.__contains__, signs))
+        for found in pattern.finditer(text)
+    )
+    pieces, done = [], 0
+    for start, end in spans:
+        if start >= done:
+            pieces += [text[done:start], HIDDEN]
+        done = max(done, end)
+    return "".join([*pieces, text[done:]])
 
 
 def environment_secrets() -> frozenset[str]:
@@ -322,7 +334,8 @@ def redact(text: str) -> str:
         return text
     for between, scheme, after in _URLS:
         text = _without_passwords(text, between, scheme, after)
-    lower = _lower(text)
+    # In small letters as the patterns see it, which take these for capitals.
+    lower = text.replace("\u017f", "s").replace("\u0131", "i").replace("\u0130", "i").lower()
     for pattern, signs in _BEFORE_AND_SECRET:
         if any(map(lower.__contains__, signs)):
             text = pattern.sub(_blot if pattern.groups == 1 else _blot_web_token, text)
@@ -416,13 +429,6 @@ def _text(value: object) -> str:
     return str(value)
 
 
-def _lower(text: str) -> str:
-    """Return a text in small letters, as the patterns see it that take them for capitals."""
-    if not text.isascii():
-        text = text.replace("\u017f", "s").replace("\u0131", "i").replace("\u0130", "i")
-    return text.lower()
-
-
 def _without_passwords(
     text: str, between: re.Pattern[str], scheme: re.Pattern[str], after: str
 ) -> str:
@@ -444,22 +450,6 @@ def _without_passwords(
         if end >= 0 and scheme.search(text, max(0, found.start() - _LONGEST_SCHEME), colon):
             pieces += [text[done:start], HIDDEN]
             done = end
-    return "".join([*pieces, text[done:]])
-
-
-def _without_foreign(text: str) -> str:
-    """Blot out what any of the shapes of foreign code covers; each is looked for by itself."""
-    spans = sorted(
-        found.span(1)
-        for pattern, signs in _FOREIGN
-        if any(map(text.__contains__, signs))
-        for found in pattern.finditer(text)
-    )
-    pieces, done = [], 0
-    for start, end in spans:
-        if start >= done:
-            pieces += [text[done:start], HIDDEN]
-        done = max(done, end)
     return "".join([*pieces, text[done:]])
 
 

@@ -281,28 +281,23 @@ class Memories:
 
     async def _change(self, name: str, text: str, source: Source, expected: int | None) -> Memory:
         for _ in range(_TRIES):
+            versions = await self.store.preference_versions(self.owner, name)
+            if not versions and name not in self.defaults:
+                await self._check_room()
+            known = await self._memory(name, versions[0] if versions else None, 0)
+            _check_version(known, expected)
+            added = successors(known, text, source, self.clock.now())
+            memory = memory_row(self.owner, added[-1])
+            change = PreferenceChange(owner=self.owner, name=name, versions=added, memory=memory)
             try:
-                return await self._try_to_change(name, text, source, expected)
+                await self._commit(change)
             except MemoryConflict:
                 if expected is not None:
                     raise
+                continue
+            waiting = await self.store.waiting_feedback(self.owner)
+            return await self._memory(name, added[-1], waiting.get(name, 0))
         raise MemoryConflict
-
-    async def _try_to_change(
-        self, name: str, text: str, source: Source, expected: int | None
-    ) -> Memory:
-        versions = await self.store.preference_versions(self.owner, name)
-        if not versions and name not in self.defaults:
-            await self._check_room()
-        known = await self._memory(name, versions[0] if versions else None, 0)
-        _check_version(known, expected)
-        added = successors(known, text, source, self.clock.now())
-        change = PreferenceChange(
-            owner=self.owner, name=name, versions=added, memory=memory_row(self.owner, added[-1])
-        )
-        await self._commit(change)
-        waiting = await self.store.waiting_feedback(self.owner)
-        return await self._memory(name, added[-1], waiting.get(name, 0))
 
     async def _check_room(self) -> None:
         rows = await self.store.preferences(self.owner)
