@@ -26,6 +26,8 @@
     │   ├── UnknownLetter
     │   ├── UnknownThread
     │   └── RequestReused               a request id stands for another letter
+    ├── UnknownMemory (ValueError)      the caller has none of that name, and the swarm neither
+    ├── MemoryConflict (ValueError)     a memory was changed meanwhile
     ├── TeamError (ValueError)          a message to a team or a teammate cannot be sent
     │   ├── TeamsDisabled
     │   ├── UnknownTeam
@@ -37,12 +39,14 @@
     │   └── TaskTimeout                 the caller stopped waiting; the task continues
     ├── ShuttingDown                    the runtime accepts no more work
     ├── AgentError                      an agent function broke its contract
+    │   └── StepFailed                  a manual step ended without an answer
     ├── ModelError                      a model call failed after its retries
     ├── ToolError (ValueError)          a tool call the agent can correct
     ├── StoreError                      the store could not do its work
     │   ├── StoreConflict               a delivery was already consumed
     │   │   ├── DeskConflict            letters do not fit what is stored
-    │   │   └── KeyTaken                an idempotency key was already used
+    │   │   ├── KeyTaken                an idempotency key was already used
+    │   │   └── MailTaken               mail of a peer was taken before under that id
     │   ├── StoreFull                   there is no room for files
     │   └── StoreLocked                 another process owns the store
     ├── PeerUnreachable (RuntimeError)  another swarm's server does not answer as one
