@@ -17,8 +17,8 @@ from mail.core.tasks import TaskState
 from mail.db.postgres import driver as postgres
 from mail.db.postgres import writer as postgres_writer
 from mail.db.postgres.connect import as_store_error
+from mail.db.postgres.dialect import jsonb_text, moment
 from mail.db.postgres.driver import PostgresStore, Reader
-from mail.db.postgres.values import jsonb_text, moment
 from mail.db.postgres.writer import _OutcomeUnknown
 from mail.db.records import HistoryRow
 from mail.errors import ConfigError, StoreError

@@ -20,7 +20,6 @@ SMALL_SUBJECTS = {
     "mail.cli.ui": "a command, like the modules beside it",
     "mail.cli.watch": "a command, like the modules beside it",
     "mail.core.runtime.old_ledgers": "reads what earlier versions wrote",
-    "mail.db.sqlite.backup": "works on the file alone, beside the store",
     "mail.server.routes.tokens": "one of the groups of routes, each in a module",
     "mail.utils.store": "a documented import path",
 }

@@ -12,10 +12,10 @@ import pytest
 
 from mail.auth.builtin import hash_token
 from mail.config.server import FederationConfig, SwarmConfig
+from mail.db.keys import RegistryVerbs
 from mail.db.memory import MemoryStore
 from mail.db.postgres.driver import PostgresStore
 from mail.db.records import TokenRow
-from mail.db.registry import RegistryVerbs
 from mail.db.sqlite.driver import SQLiteStore
 from mail.errors import StoreConflict, StoreError
 from mail.net import SwarmRegistry

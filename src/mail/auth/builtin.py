@@ -8,7 +8,7 @@ from mail.auth.callers import AuthBackend, Caller, hash_token, is_own_token, new
 from mail.auth.remote import RemoteAuth
 from mail.auth.token_cache import Found, TokenCache
 from mail.config.env import setting
-from mail.db.tokens import TokenVerbs
+from mail.db.keys import TokenVerbs
 from mail.errors import AuthUnavailable, ConfigError, StoreError, Unauthenticated
 
 __all__ = [

@@ -11,8 +11,8 @@ from unicodedata import category
 
 from mail.auth.callers import check_caller_id, hash_token, new_token
 from mail.core.suggest import hinted
+from mail.db.keys import TokenVerbs
 from mail.db.records import TokenRow
-from mail.db.tokens import TokenVerbs
 from mail.errors import ConfigError, UnknownToken
 
 MOST_DAYS: Final = 36500

@@ -58,7 +58,7 @@ def run_db(arguments: argparse.Namespace) -> int:
         ConfigError: the store is in memory or in PostgreSQL, or there is no such file.
         StoreError: the copy exists, or cannot be made.
     """
-    from mail.db.sqlite.backup import back_up
+    from mail.db.sqlite.connect import back_up
     from mail.db.sqlite.driver import SQLiteStore
     from mail.db.urls import open_store
 

@@ -1,20 +1,25 @@
-"""The idempotency keys that owners have used; a `mail.db.post.Post` may bring one."""
+"""What is found by a key: idempotency keys, access tokens, registries of other swarms.
+
+A `mail.db.post.Post` may bring an idempotency key. Tokens belong to no owner. A registry is in a
+store that several servers may share; elsewhere it is a file, see `mail.net.registry_file`: an
+SQLite database has no such table.
+"""
 
 from typing import Final
 
 from mail.db.driver import Change, Query, Verb, Verbs, read, write
-from mail.db.records import IdempotencyRow, Owner
+from mail.db.records import IdempotencyRow, Owner, RegistryRow, TokenRow
 from mail.db.rows import OWNED, OWNER_COLUMNS, key_size
-from mail.errors import KeyTaken
+from mail.errors import KeyTaken, StoreConflict
 
-_COLUMNS: Final = ", ".join(IdempotencyRow._fields)
+_KEY: Final = ", ".join(IdempotencyRow._fields)
 
-_PUT: Final = f"""
-INSERT INTO idempotency ({OWNER_COLUMNS}, {_COLUMNS}, size)
+_PUT_KEY: Final = f"""
+INSERT INTO idempotency ({OWNER_COLUMNS}, {_KEY}, size)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT DO NOTHING
 """
 
-_DROP: Final = """
+_DROP_KEYS: Final = """
 DELETE FROM idempotency WHERE id IN (
     SELECT id FROM idempotency WHERE created_at < $1 ORDER BY created_at LIMIT $2)
 """
@@ -26,7 +31,7 @@ def put_key(owner: Owner, row: IdempotencyRow) -> Verb[None]:
     Raises:
         KeyTaken: the owner has used it before.
     """
-    if not (yield Change(_PUT, (*owner, *row, key_size(row)))):
+    if not (yield Change(_PUT_KEY, (*owner, *row, key_size(row)))):
         raise KeyTaken
 
 
@@ -36,7 +41,7 @@ class KeyVerbs(Verbs):
     @read
     def find_key(self, owner: Owner, key: str) -> Verb[IdempotencyRow | None]:
         """Return what is known of an idempotency key, or None."""
-        text = f"SELECT {_COLUMNS} FROM idempotency WHERE {OWNED} AND key = $4"
+        text = f"SELECT {_KEY} FROM idempotency WHERE {OWNED} AND key = $4"
         rows = yield Query(text, (*owner, key))
         return IdempotencyRow(*rows[0]) if rows else None
 
@@ -57,4 +62,75 @@ class KeyVerbs(Verbs):
             before: RFC 3339 text in UTC.
             limit: At most so many, the oldest first.
         """
-        return int((yield Change(_DROP, (before, limit))))
+        return int((yield Change(_DROP_KEYS, (before, limit))))
+
+
+_ACCESS: Final = "token_hash, role, caller_id, created_at, label, expires_at, revoked_at"
+
+_PUT_TOKEN: Final = f"""
+INSERT INTO tokens ({_ACCESS}) VALUES ($1, $2, $3, $4, $5, $6, $7)
+ON CONFLICT (token_hash) DO UPDATE SET role = excluded.role, caller_id = excluded.caller_id,
+    created_at = excluded.created_at, label = excluded.label, expires_at = excluded.expires_at,
+    revoked_at = excluded.revoked_at
+"""
+
+
+class TokenVerbs(Verbs):
+    """Tokens, by their hashes."""
+
+    @write
+    def put_token(self, token: TokenRow) -> Verb[None]:
+        """Insert or replace a token by its hash."""
+        yield Change(_PUT_TOKEN, token)
+
+    @read
+    def find_token(self, token_hash: str) -> Verb[TokenRow | None]:
+        """Return a token by its hash, revoked or not, or None."""
+        rows = yield Query(f"SELECT {_ACCESS} FROM tokens WHERE token_hash = $1", (token_hash,))
+        return TokenRow(*rows[0]) if rows else None
+
+    @read
+    def list_tokens(self) -> Verb[list[TokenRow]]:
+        """Return all tokens, oldest first."""
+        rows = yield Query(f"SELECT {_ACCESS} FROM tokens ORDER BY created_at, id")
+        return [TokenRow(*row) for row in rows]
+
+
+_NEW_REGISTRY: Final = """
+INSERT INTO swarm_registry (swarm_name, version, content) VALUES ($1, 1, $2)
+ON CONFLICT DO NOTHING RETURNING version
+"""
+
+_CHANGE_REGISTRY: Final = """
+UPDATE swarm_registry SET version = version + 1, content = $2, updated_at = now()
+WHERE swarm_name = $1 AND version = $3 RETURNING version
+"""
+
+
+class RegistryVerbs(Verbs):
+    """Registries of other swarms, by local swarm."""
+
+    @read
+    def load_registry(self, swarm: str, known: int = 0) -> Verb[RegistryRow | None]:
+        """Return a swarm's registry; None without one, or when its version is still ``known``."""
+        text = "SELECT version, content FROM swarm_registry WHERE swarm_name = $1 AND version <> $2"
+        rows = yield Query(text, (swarm, known))
+        return RegistryRow(*rows[0]) if rows else None
+
+    @write
+    def save_registry(self, swarm: str, content: str, version: int) -> Verb[int]:
+        """Replace a swarm's registry, and return its new version.
+
+        Args:
+            swarm: The local swarm.
+            content: Its JSON.
+            version: That of the registry that is replaced, 0 if there is none.
+
+        Raises:
+            StoreConflict: it has another version by now.
+        """
+        new = Query(_NEW_REGISTRY, (swarm, content))
+        rows = yield (Query(_CHANGE_REGISTRY, (swarm, content, version)) if version else new)
+        if not rows:
+            raise StoreConflict(f"the registry of '{swarm}' was changed by another process")
+        return int(rows[0][0])

@@ -4,7 +4,7 @@ from mail.db.calls import CallVerbs
 from mail.db.commit import CommitVerbs
 from mail.db.events import EventVerbs
 from mail.db.files import FileVerbs
-from mail.db.keys import KeyVerbs
+from mail.db.keys import KeyVerbs, TokenVerbs
 from mail.db.ledger import LedgerVerbs
 from mail.db.letters import LetterVerbs
 from mail.db.memories import MemoryVerbs
@@ -12,7 +12,6 @@ from mail.db.outbox import OutboxVerbs
 from mail.db.preferences import PreferenceVerbs
 from mail.db.sweep import SweepVerbs
 from mail.db.tasks import TaskVerbs
-from mail.db.tokens import TokenVerbs
 from mail.db.webhooks import WebhookVerbs
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from mail.db.keys import RegistryVerbs
 from mail.db.records import RegistryRow
-from mail.db.registry import RegistryVerbs
 from mail.db.store import Store
 from mail.errors import StoreConflict, StoreError
 from mail.net.registry_file import BrokenRegistry, RegistryContent, RegistryFile

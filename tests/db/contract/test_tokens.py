@@ -1,4 +1,4 @@
-"""What every store must do with tokens: `mail.db.tokens.TokenVerbs`."""
+"""What every store must do with tokens: `mail.db.keys.TokenVerbs`."""
 
 from typing import Any
 

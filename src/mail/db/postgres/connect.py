@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
-from mail.db.postgres.values import Connection, Pool, decode_text, encode_text
+from mail.db.postgres.dialect import Connection, Pool, decode_text, encode_text
 from mail.errors import ConfigError, StoreError
 
 T = TypeVar("T")

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 from mail.db.driver import Batch, Change, Query, Statement, Verb
+from mail.db.keys import RegistryVerbs
 from mail.db.migrate import packaged_migrations
 from mail.db.postgres.connect import (
     ANSWER_SECONDS,
@@ -28,13 +29,11 @@ from mail.db.postgres.connect import (
     make_pool,
     with_retries,
 )
-from mail.db.postgres.dialect import PostgresDialect
+from mail.db.postgres.dialect import Connection, Pool, PostgresDialect
 from mail.db.postgres.migrate import check_encoding, migrate, missing_tables
 from mail.db.postgres.swarm_lock import ClaimKeeper
-from mail.db.postgres.values import Connection, Pool
 from mail.db.postgres.writer import Work, Writer
 from mail.db.records import SwarmClaim
-from mail.db.registry import RegistryVerbs
 from mail.db.store import Store
 from mail.errors import StoreError
 

@@ -8,9 +8,9 @@ import asyncpg
 
 from mail.db.migrate import packaged_migrations
 from mail.db.postgres.connect import in_store_terms
+from mail.db.postgres.dialect import Connection
 from mail.db.postgres.migrate import check_encoding, foreign_tables, schema_version
 from mail.db.postgres.swarm_lock import claim_holder
-from mail.db.postgres.values import Connection
 from mail.errors import StoreError
 
 _SECONDS: Final = 5.0

@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 
 from mail.db.driver import Query, Verb
 from mail.db.migrate import Migration, check_current, pending_migrations
+from mail.db.postgres.dialect import Connection
 from mail.db.postgres.swarm_lock import claim_holder
-from mail.db.postgres.values import Connection
 from mail.errors import StoreError, StoreLocked
 
 DOCUMENTED_TABLES: Final = ("agent_histories", "tasks", "task_events", "task_responses")

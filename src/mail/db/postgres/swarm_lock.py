@@ -17,7 +17,7 @@ from typing import Any, Final
 import asyncpg
 
 from mail.db.postgres.connect import CONNECT_SECONDS, as_store_error, is_transient, pause_before
-from mail.db.postgres.values import Connection
+from mail.db.postgres.dialect import Connection
 from mail.db.records import SwarmClaim
 from mail.errors import StoreLocked
 

@@ -27,7 +27,7 @@ from mail.db.postgres.connect import (
     is_transient,
     pause_before,
 )
-from mail.db.postgres.values import Connection, Pool
+from mail.db.postgres.dialect import Connection, Pool
 from mail.errors import StoreError
 
 T = TypeVar("T")
