@@ -14,7 +14,7 @@ from mail.core.envelope import Envelope
 from mail.db.ledger import LedgerPart, Question, QuestionKind
 
 _MOST: Final = 64
-"""So many questions of one agent to another are kept, the newest."""
+"""Of the questions of one agent to another at least so many are kept, and at most twice as many."""
 
 _LETTERS: Final = ("participant", "for_participant")
 """The kinds that are stored with the letters: reminders are sent across tasks."""
@@ -131,9 +131,9 @@ class Ledger:
     def open(self, question: Question) -> None:
         """Add a question, or change the kind of one."""
         refs = self.questions.get(question.pair, {})
-        if question.kind == "agent" and len(refs) >= _MOST and question.ref not in refs:
-            self.close(next(iter(refs.values())))
-            refs = self.questions[question.pair]
+        if len(refs) >= 2 * _MOST:
+            self.close(*[each for each in refs.values() if each.kind == "agent"][:_MOST])
+            refs = self.questions.get(question.pair, {})
         number = question.number or (refs[question.ref].number if question.ref in refs else 0)
         self.last = max(self.last + (not number), number)
         question = question._replace(number=number or self.last)
@@ -141,17 +141,20 @@ class Ledger:
         self.opened[question.number] = question
         self._set_waited(question, waited=question.kind != "agent")
 
-    def close(self, question: Question) -> None:
-        """Note that a question is open no more."""
-        refs = {
-            ref: each for ref, each in self.questions[question.pair].items() if ref != question.ref
-        }
-        self.questions = self.questions | {question.pair: refs}
+    def close(self, *questions: Question) -> None:
+        """Note that questions, all of one agent to another, are open no more."""
+        if not questions:
+            return
+        pair = questions[0].pair
+        refs = dict(self.questions[pair])
+        for question in questions:
+            del refs[question.ref]
+            if self.opened.pop(question.number, None) is None:
+                (self.settled if question.kind in _LETTERS else self.closed).append(question)
+            self._set_waited(question, waited=False)
+        self.questions = self.questions | {pair: refs}
         if not refs:
-            del self.questions[question.pair]
-        if self.opened.pop(question.number, None) is None:
-            (self.settled if question.kind in _LETTERS else self.closed).append(question)
-        self._set_waited(question, waited=False)
+            del self.questions[pair]
 
     def release(self, question: Question) -> None:
         """Note that nobody waits for an answer any more, but that one may still be given."""
