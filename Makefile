@@ -50,6 +50,7 @@ test: $(STAMP)  ## Run the tests; pass options with PYTEST_ARGS="-k mailbox -x -
 
 soak: $(STAMP)  ## Test servers for half an hour: without PostgreSQL for a while, and killed again and again
 	OUTAGE_SECONDS=20 $(BIN)/python -m pytest -s tests/e2e/test_outage.py $(PYTEST_ARGS)
+	E2E_KILLS=300 E2E_CLIENTS=24 $(BIN)/python -m pytest -s -n0 tests/e2e/test_many_kills.py
 	$(BIN)/python -m tests.e2e.desk_simulation $(SIMULATION_ARGS)
 
 pictures: $(STAMP)  ## Draw the pictures of the console and the prompt for docs/, with Chromium

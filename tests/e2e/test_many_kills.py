@@ -1,4 +1,7 @@
-"""Kills at random moments while clients keep posting: nothing accepted is lost or done twice."""
+"""Kills at random moments while clients keep posting: nothing accepted is lost or done twice.
+
+``E2E_KILLS`` and ``E2E_CLIENTS`` in the environment say how many; `make soak` takes more of both.
+"""
 
 import asyncio
 import itertools
@@ -15,11 +18,12 @@ from tests.e2e.evidence import report
 from tests.e2e.processes import Place
 from tests.e2e.script import WORKERS
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
-
-KILLS = 8
+KILLS = int(os.environ.get("E2E_KILLS", "8"))
+CLIENTS = int(os.environ.get("E2E_CLIENTS", "3"))
 PAUSE = 0.1  # seconds that an action takes, so that kills hit some
-CUSTOMERS = ("ada", "ben", "cleo")
+CUSTOMERS = tuple(f"client {number}" for number in range(CLIENTS))
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120 + 10 * KILLS)]
 SEED = int(os.environ.get("E2E_SEED") or time.time_ns() % 1_000_000)
 
 
