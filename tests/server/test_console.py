@@ -537,6 +537,7 @@ async def test_an_address_that_no_font_draws_is_seen_before_it_is_approved(inbox
     await inbox.shows(escapes, ".answer-form .passage")
     await page.press("Escape")
     await page.press("a")
+    await page.until("!!document.activeElement.closest('.answer-form')")
     await inbox.shows(escapes, ".approval .details")
     await page.press("Enter")
     await inbox.shows("Nothing waits for you", ".list-side")
