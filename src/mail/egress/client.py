@@ -537,9 +537,7 @@ async def checked_addresses(
     """Return the addresses of a host name, when every one of them may be reached.
 
     Raises:
-        NoAnswer: there is none.
-        FetchError: one cannot be read.
-        NotPublic: one of them is not public, and the policy does not allow it.
+        NoAnswer, FetchError, NotPublic: see `check_addresses`.
     """
     try:
         found = resolve(host, port)

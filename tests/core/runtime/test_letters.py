@@ -74,7 +74,7 @@ async def letters(store: Store, count: int, name: str = EDITOR) -> list[LetterRo
     return found
 
 
-def reply(to: LetterRow, body: str = "yes, do", **more: Any) -> DeskMail:
+def reply(to: LetterRow, body: str = "yes, do", swarm: str = SWARM, **more: Any) -> DeskMail:
     """Return the answer of a participant to a letter of an agent."""
     clock = SystemClock()
     letter = LetterRow(
@@ -88,7 +88,7 @@ def reply(to: LetterRow, body: str = "yes, do", **more: Any) -> DeskMail:
         task_owner=to.task_owner,
         task_id=to.task_id,
     )
-    post = DeskPost(swarm=SWARM, letters=(letter._replace(**more),))
+    post = DeskPost(swarm=swarm, letters=(letter._replace(**more),))
     return DeskMail(letter=post.letters[0], post=post, agents=(to.sender,), opens=False)
 
 

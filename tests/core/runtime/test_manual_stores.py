@@ -315,8 +315,9 @@ async def test_a_message_that_comes_while_a_run_is_being_ended_is_answered(store
     )
     first = await swarm.open_run(RunRequest(message=user_message("one")))
     await gate.reached.wait()
+    [task] = swarm._context.active_tasks
     opened = asyncio.ensure_future(swarm.open_run(RunRequest(message=user_message("two"))))
-    await asyncio.sleep(0)
+    await until(lambda: task.arriving)
     gate.open.set()
     for run in (first, await opened):
         assert (await run.result(5)).status is TaskState.COMPLETED

@@ -7,16 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from mail.clock import SystemClock
 from mail.core.runtime import MAILRuntime, RunRequest
-from mail.core.runtime.letter_door import DeskMail
 from mail.core.tasks import TaskState
-from mail.db.desk import DeskPost, LetterFilter, LetterRow
+from mail.db.desk import LetterFilter
 from mail.db.migrate import migrate, packaged_migrations
 from mail.db.records import Owner
 from mail.db.store import Store
 from mail.db.urls import open_store
 from tests.core.runtime.old_tasks.agents import KINDS, Agents, options
+from tests.core.runtime.test_letters import reply
 from tests.support.federation import Network, question
 
 HARBOUR = Owner("harbour", "user", "ines")
@@ -91,25 +90,7 @@ async def give(runtime: MAILRuntime, store: Store, kind: str, task_id: str) -> N
     elif kind == "person":
         letters = await store.letters("harbour", "ops", LetterFilter())
         [letter] = [row for row, _ in letters if row.task_id == task_id]
-        await runtime.take_letter(reply(letter))
-
-
-def reply(to: LetterRow) -> DeskMail:
-    """Return the answer of a participant to a letter of an agent."""
-    clock = SystemClock()
-    letter = LetterRow(
-        letter_id=clock.new_id(),
-        sender=to.recipients[0],
-        recipients=(to.sender,),
-        kind="direct",
-        body="answer",
-        created_at=clock.now(),
-        reply_to=to.letter_id,
-        task_owner=to.task_owner,
-        task_id=to.task_id,
-    )
-    post = DeskPost(swarm="harbour", letters=(letter,))
-    return DeskMail(letter=letter, post=post, agents=(to.sender,), opens=False)
+        await runtime.take_letter(reply(letter, "answer", "harbour"))
 
 
 async def answer_of(store: Store, task_id: str) -> str:

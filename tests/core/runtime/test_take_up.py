@@ -12,7 +12,7 @@ from mail.db.records import EventRow, Owner, TaskRow
 from mail.db.sqlite import driver as sqlite_driver
 from mail.db.sqlite.driver import SQLiteStore
 from mail.testing import tool_calls
-from tests.support.swarm import runtime_of, supervisor, user_message
+from tests.support.swarm import last_body, runtime_of, supervisor, user_message, worker
 
 NOW = "2026-01-01T10:00:00.000000+00:00"
 
@@ -48,6 +48,41 @@ async def test_a_task_with_50_000_events_is_taken_up_like_one_with_100(
     assert costs[1] == costs[2]
     await swarm.shutdown()
     await store.close()
+
+
+async def test_an_answer_names_the_open_request_of_an_earlier_run(tmp_path: Path) -> None:
+    ask = {"target": "worker", "subject": "s", "body": "asked"}
+
+    async def lead(messages: list[dict[str, Any]], choice: object) -> Any:
+        first = ("send_request", ask), ("task_complete", {"finish_message": "first"})
+        second = [("task_complete", {"finish_message": "second"})]
+        return None, tool_calls(*(first if len(messages) == 1 else second))
+
+    async def work(messages: list[dict[str, Any]], choice: object) -> Any:
+        if "asked" in last_body(messages):
+            return None, tool_calls(("await_message", {"reason": "later"}))
+        return None, tool_calls(
+            ("send_response", {"target": "supervisor", "subject": "s", "body": "answered"})
+        )
+
+    agents = {"supervisor": supervisor(lead), "worker": worker(work)}
+    refs = {}
+    for text, to in (
+        ("begin", "supervisor"),
+        ("go on", "worker"),
+    ):  # each with a process of its own
+        store = SQLiteStore(tmp_path / "mail.db")
+        await store.open()
+        swarm = runtime_of(agents, store=store)
+        await swarm.submit_and_wait(user_message(text, "t1", to), timeout=20)
+        await swarm.await_queue_empty()
+        for event in await store.events(swarm._context.owner, "t1"):
+            if event.kind == "new_message":
+                message = event.extra["full_message"]
+                refs[message["message"]["body"]] = message["message"].get("request_id")
+        await swarm.shutdown()
+        await store.close()
+    assert refs["answered"] == refs["asked"]
 
 
 def old_task(owner: Owner, task_id: str, events: int) -> Post:

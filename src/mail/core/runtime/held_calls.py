@@ -520,27 +520,25 @@ class Answered(NamedTuple):
     by: Answerer
 
 
-def decide(
-    task: TaskMemory, answers: Iterable[Answered], mail_delivery: MailDelivery
-) -> "Decision":
+def decide(mail: Mail, answers: Iterable[Answered], mail_delivery: MailDelivery) -> "Decision":
     """Answer open calls in a draft of their task, whoever gave the answers.
 
     Args:
-        task: The draft.
+        mail: The mail of the change, with the draft.
         answers: The answers, which were checked.
         mail_delivery: Makes the messages that follow from them.
 
     Raises:
         UnknownAgent: an agent is not in the swarm any more, so its call can only be ignored.
     """
-    decision = Decision(task, mail_delivery)
+    decision = Decision(mail, mail_delivery)
     for answered in answers:
         decision.take(*answered)
     decision.go_on()
     return decision
 
 
-def resume(task: TaskMemory, payload: object, mail_delivery: MailDelivery) -> "Decision":
+def resume(mail: Mail, payload: object, mail_delivery: MailDelivery) -> "Decision":
     """Give open calls their results in a draft of their task.
 
     Raises:
@@ -549,7 +547,7 @@ def resume(task: TaskMemory, payload: object, mail_delivery: MailDelivery) -> "D
         UnknownAgent: see `decide`.
     """
     answers, context = [], mail_delivery.context
-    for row, content in read_results(task, payload):
+    for row, content in read_results(mail.task, payload):
         # Of a peer's task only the calls of breakpoint tools are that peer's to answer.
         own = row.kind == "breakpoint" or not context.host
         owner, guest = context.owner, bool(context.guest)
@@ -558,7 +556,7 @@ def resume(task: TaskMemory, payload: object, mail_delivery: MailDelivery) -> "D
         if row.approval_id:
             answer = check(row, answer, by, context)
         answers.append(Answered(row, answer, by))
-    return decide(task, answers, mail_delivery)
+    return decide(mail, answers, mail_delivery)
 
 
 @dataclass(slots=True, eq=False)
@@ -567,13 +565,13 @@ class Decision:
 
     ``calls`` are the changed rows by their keys. ``told`` are the events of answers, ``results``
     those of calls that have their results, ``away`` such results for other swarms by their agents.
-    ``ready`` are the agents that have all of theirs; ``mail`` wakes them. With ``carried_out`` it
-    has a call run, or ends the run.
+    ``ready`` are the agents that have all of theirs; messages in ``mail`` wake them. With
+    ``carried_out`` it has a call run, or ends the run.
     """
 
-    task: TaskMemory
+    mail: Mail
     mail_delivery: MailDelivery
-    mail: Mail = field(init=False)
+    task: TaskMemory = field(init=False)
     calls: dict[tuple[str, str], CallRow] = field(default_factory=dict)
     told: list[EventRow] = field(default_factory=list)
     results: list[EventRow] = field(default_factory=list)
@@ -584,7 +582,7 @@ class Decision:
     context: RuntimeContext = field(init=False)
 
     def __post_init__(self) -> None:
-        self.mail, self.context = Mail(self.task), self.mail_delivery.context
+        self.task, self.context = self.mail.task, self.mail_delivery.context
 
     def take(self, row: CallRow, answer: Answer, by: Answerer) -> None:
         """Note an answer, and what becomes of its call."""

@@ -1,7 +1,7 @@
 """The open questions of a task: who waits for whose answer (MAIL-DATA-12).
 
 A question is opened by a request, and closed by the response to it or because nobody waits for one
-any more. What a task still waits for, who waits for it, and who waits for whom is read here alone.
+any more. Calls that wait (`held_calls`, `team_waits`) and users' unread messages are no questions.
 The ledger is stored with the task, a row for each question: see `mail.db.ledger`.
 """
 
@@ -134,9 +134,9 @@ class Ledger:
         if len(refs) >= 2 * _MOST:
             self.close(*[each for each in refs.values() if each.kind == "agent"][:_MOST])
             refs = self.questions.get(question.pair, {})
-        number = question.number or (refs[question.ref].number if question.ref in refs else 0)
-        self.last = max(self.last + (not number), number)
-        question = question._replace(number=number or self.last)
+        known = refs.get(question.ref, question)
+        question = question._replace(number=question.number or known.number or self.last + 1)
+        self.last = max(self.last, question.number)
         self.questions = self.questions | {question.pair: refs | {question.ref: question}}
         self.opened[question.number] = question
         self._set_waited(question, waited=question.kind != "agent")

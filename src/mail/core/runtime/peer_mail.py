@@ -238,18 +238,18 @@ class PeerDoor:
                 self.context.mailbox.hold(task.task_id, Hold.FIRM)
             await self.mailbox_loader.refill(task)
         async with TaskChange(self.context, task, patient=ends) as change:
-            self._begin(change, mail)
+            post = self._begin(change, mail)
             if control is not None and event == "ended" and from_host:
-                self._end(change, mail, cancelled=control.status == TaskState.CANCELLED)
+                self._end(change, post, mail, cancelled=control.status == TaskState.CANCELLED)
             elif control is not None and event == "paused":
-                self._pause(change, mail, control)
+                self._pause(change, post, mail, control)
             elif event in (*_FOR_AGENTS, "ended"):
-                self._deliver(change, mail, ends=event == "ended")
+                self._deliver(change, post, mail, ends=event == "ended")
             else:
                 self._file(change, mail)
 
-    def _begin(self, change: TaskChange, mail: PeerMail) -> None:
-        """Note what mail says of its peer's part, and what follows once it is stored."""
+    def _begin(self, change: TaskChange, mail: PeerMail) -> Post:
+        """Note what mail says of its peer's part; return the commit that takes it."""
         task, memory = change.task, change.memory
         if task.stored:
             self._contribute(memory, mail.peer, mail.contributors)
@@ -257,10 +257,11 @@ class PeerDoor:
             names = with_runner(mail.contributors, str(self.context.owner))
             memory.change(title=mail.envelope.title)
             memory.change(task_owner=mail.task_owner, task_contributors=names)
-        inbox = self._inbox(mail)
-        change.post = Post(self.context.owner, memory.row, new=not task.stored, inbox=inbox)
+        owner, inbox = self.context.owner, self._inbox(mail)
+        change.post = post = Post(owner, memory.row, new=not task.stored, inbox=inbox)
         self._note_taken(memory, mail)
         self.submissions.goes_on(change)
+        return post
 
     def _note_taken(self, memory: TaskMemory, mail: PeerMail) -> None:
         peering, node = memory.peers(), node_of(mail.control, mail.peer)
@@ -271,17 +272,17 @@ class PeerDoor:
 
     # --- what agents read ---------------------------------------------------------------------
 
-    def _deliver(self, change: TaskChange, mail: PeerMail, *, ends: bool) -> None:
+    def _deliver(self, change: TaskChange, post: Post, mail: PeerMail, *, ends: bool) -> None:
         """Deliver a message to agents.
 
         Args:
             change: What it belongs to.
+            post: Its commit.
             mail: The message.
             ends: The peer's part in the task has ended with it.
         """
         envelope, memory, packed = mail.envelope, change.memory, change.mail
-        post, peering = change.post, memory.peers()
-        assert post is not None  # noqa: S101 - `_begin` made it
+        peering = memory.peers()
         if ends:
             post.calls = self._closed_calls(memory, mail.peer)
             memory.put(*post.calls)
@@ -419,21 +420,21 @@ class PeerDoor:
 
     # --- what the runtime reads ---------------------------------------------------------------
 
-    def _end(self, change: TaskChange, mail: PeerMail, *, cancelled: bool) -> None:
+    def _end(self, change: TaskChange, post: Post, mail: PeerMail, *, cancelled: bool) -> None:
         """End the run here, because the swarm whose task it is has ended it."""
         self._file(change, mail)
-        if change.memory.row.state in _OPEN and change.post is not None:
-            change.post.cancel_mail = cancelled
+        if change.memory.row.state in _OPEN:
+            post.cancel_mail = cancelled
             ending = self.committer.endings.end_for_host(change, cancelled=cancelled)
             self.committer.end(change, ending)
             self.committer.tell_peers(change)
 
-    def _pause(self, change: TaskChange, mail: PeerMail, control: PeerControl) -> None:
+    def _pause(self, change: TaskChange, post: Post, mail: PeerMail, control: PeerControl) -> None:
         """Show the breakpoint calls of a peer's agents as the task's own."""
         self._file(change, mail)
         memory = change.memory
         rows = self._surfaced(memory, mail, control) if memory.row.state in _OPEN else []
-        if not rows or change.post is None:
+        if not rows:
             return
         names = ", ".join(str(from_json(row.shown)["name"]) for row in rows)
         told = EventDraft(
@@ -443,7 +444,7 @@ class PeerDoor:
         )
         change.mail.events.append(told.row(memory.now()))
         memory.put(*rows)
-        change.post.calls = tuple(rows)
+        post.calls = tuple(rows)
         self.committer.pause(change)
 
     def _surfaced(self, task: TaskMemory, mail: PeerMail, control: PeerControl) -> list[CallRow]:
@@ -488,11 +489,10 @@ class PeerDoor:
             message=mail.envelope, awaited=False, breakpoint_tool_call_result=results
         )
         async with TaskChange(self.context, task, patient=False) as change:
-            self.submissions.resume(change, request)
+            post = self.submissions.resume(change, request)
             self._note_taken(change.memory, mail)
-            if change.post is not None:
-                change.post.inbox = self._inbox(mail)
-                change.post.events = (self._received(mail, task.now()), *change.post.events)
+            post.inbox = self._inbox(mail)
+            post.events = (self._received(mail, task.now()), *post.events)
         return True
 
     def _file(self, change: TaskChange, mail: PeerMail) -> None:

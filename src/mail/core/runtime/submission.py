@@ -490,17 +490,17 @@ class Submissions:
                 if newest is not row:  # its run has ended meanwhile
                     raise ApprovalClosed(newest.status if newest else "ignored")
                 answered = [Answered(row, answer, by)]
-                self._go_on(change, decide(change.memory, answered, self.mail_delivery))
+                self._go_on(change, decide(change.mail, answered, self.mail_delivery))
             return task.calls[row.key], task.row
 
-    def resume(self, change: TaskChange, request: RunRequest) -> None:
-        """Give paused agents the results of their breakpoint calls."""
+    def resume(self, change: TaskChange, request: RunRequest) -> Post:
+        """Give paused agents the results of their breakpoint calls; return the commit."""
         results = request.breakpoint_tool_call_result
-        self._go_on(change, resume(change.memory, results, self.mail_delivery), request)
+        return self._go_on(change, resume(change.mail, results, self.mail_delivery), request)
 
     def _go_on(
         self, change: TaskChange, decision: Decision, request: RunRequest | None = None
-    ) -> None:
+    ) -> Post:
         """Let the agents go on whose calls are answered; a person's answer is no request."""
         self._check_open()
         task, memory = change.task, change.memory
@@ -511,18 +511,18 @@ class Submissions:
         else:
             memory.change(awaited=True)
             memory.pausing = True
-        change.bring(decision.mail)
         self.goes_on(change)
         change.post = post = decision.post()
         if request is None:
             memory.change(awaited=True)  # the run is to come to its end, whoever looks
-            return
+            return post
         change.waiter = self._wait(task, request, "", consumed=True)
         if change.waiter is not None:
             change.waiter.steps = decision.steps
         memory.offer = request.offer or memory.offer
         post.memories = _memories(change, request)
         post.once = request.once_for(task.task_id)
+        return post
 
     def reopen(self, change: TaskChange, request: RunRequest | None, *, joins: bool) -> None:
         """Let a run begin or go on; without a request nobody waits for its answer."""

@@ -128,10 +128,6 @@ class TaskChange:
             self._mail = Mail(self.memory)
         return self._mail
 
-    def bring(self, mail: Mail) -> None:
-        """Send messages that were made for what is known of the task in this change."""
-        self._mail = mail
-
     @property
     def unread(self) -> set[str]:
         """The ids of users' messages that nobody has answered once it is stored."""

@@ -181,6 +181,3 @@ def _cycle(asks: Sequence[tuple[str, str]], agent: str) -> list[str]:
                 seen.add(asked)
                 paths.append([*path, asked])
     return []
-
-
-# --- hints --------------------------------------------------------------------------------------
