@@ -14,7 +14,7 @@ from mail.core.addresses import parse_agent_address
 from mail.core.interswarm import INBOX_AGE, PEER_ROLE, DeliveryOutcome, PeerMail
 from mail.core.runtime.correspondence import ReceiptNews
 from mail.core.runtime.interswarm import NO_ROUTER, Direction, Federation
-from mail.core.runtime.letter_door import DeskMail
+from mail.core.runtime.letters import DeskMail
 from mail.core.runtime.runtime import MAILRuntime
 from mail.core.schema import parse_interswarm_message, parse_message
 from mail.core.wire import MAILInterswarmMessage, MAILMessage

@@ -17,7 +17,7 @@ from mail.auth.callers import Caller
 from mail.clock import Clock
 from mail.core.addresses import local_agent_name
 from mail.core.runtime.correspondence import ReceiptNews
-from mail.core.runtime.letter_door import DeskMail
+from mail.core.runtime.letters import DeskMail
 from mail.core.teams import Teams
 from mail.db.desk import PARTICIPANT_ROLE, AskRow, DeskPost, LetterRow
 from mail.db.records import Owner

@@ -12,7 +12,7 @@ import pytest
 from mail.clock import SystemClock
 from mail.core.runtime import MAILRuntime, RunRequest
 from mail.core.runtime.correspondence import in_thread
-from mail.core.runtime.letter_door import DeskMail
+from mail.core.runtime.letters import DeskMail
 from mail.core.tasks import TaskState
 from mail.db.desk import DeskPost, LetterFilter, LetterRow, ReceiptRow
 from mail.db.store import Store

@@ -112,7 +112,7 @@ def test_a_long_reply_that_json_cannot_hold_is_told_as_a_short_one() -> None:
     [made] = tool_calls(("think", {"x": "y" * 100_000}))
     broken = made.model_copy(update={"tool_args": circle})
     reply = Reply(None, [broken])
-    runner = turn_runner.TurnRunner(context=None, tool_dispatcher=None, committer=None)
+    runner = turn_runner.TurnRunner(context=None, tool_dispatcher=None, turn_end=None)
     assert asyncio.run(runner._parts_in_slices(reply)) is None
     with pytest.raises(ValueError, match=r"[Cc]ircular"):
         reply.storable(None, None)

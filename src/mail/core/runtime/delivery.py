@@ -16,7 +16,7 @@ from mail.core.runtime.histories import Entry
 from mail.core.runtime.mailbox import LaneKey, QueuedMessage
 from mail.core.runtime.peering import outbox_rows
 from mail.core.runtime.policy import local_recipients
-from mail.core.runtime.team_waits import NOT_OPENED, TeamWait
+from mail.core.runtime.teams import NOT_OPENED, TeamWait
 from mail.core.runtime.turn import Control, ControlKind, Phase
 from mail.core.runtime.turn_result import message_event
 from mail.core.tasks import TaskState

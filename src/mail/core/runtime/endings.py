@@ -20,7 +20,7 @@ from mail.core.runtime.held_calls import UNANSWERED
 from mail.core.runtime.ledger import swarm_in
 from mail.core.runtime.offers import take_back
 from mail.core.runtime.peering import swarm_of
-from mail.core.runtime.team_waits import end_of_waits
+from mail.core.runtime.teams import end_of_waits
 from mail.core.runtime.transaction import Ending, TaskChange
 from mail.core.runtime.turn import Phase
 from mail.core.runtime.turn_result import message_event

@@ -1,7 +1,7 @@
 """The open questions of a task: who waits for whose answer (MAIL-DATA-12).
 
 A question is opened by a request, and closed by the response to it or because nobody waits for one
-any more. Calls that wait (`held_calls`, `team_waits`) and users' unread messages are no questions.
+any more. Calls that wait (`held_calls`, `teams`) and users' unread messages are no questions.
 The ledger is stored with the task, a row for each question: see `mail.db.ledger`.
 """
 

@@ -10,7 +10,7 @@ from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.mailbox import LaneKey, QueuedMessage
 from mail.core.runtime.transaction import TaskChange
-from mail.core.runtime.turn_commit import TurnCommitter
+from mail.core.runtime.turn_end import TurnEnd
 from mail.db.post import Post
 from mail.errors import StoreError
 
@@ -28,7 +28,7 @@ class MailboxLoader:
 
     context: RuntimeContext
     mail_delivery: MailDelivery
-    committer: TurnCommitter
+    turn_end: TurnEnd
     _late: set["asyncio.Task[None]"] = field(default_factory=set)
 
     async def load(self, task: ActiveTask) -> None:
@@ -55,7 +55,7 @@ class MailboxLoader:
                     continue
         finally:
             task.pins -= 1
-        await self.committer.check(task)
+        await self.turn_end.check(task)
         self.context.settle(task)
         self.context.wake()
 
@@ -98,7 +98,7 @@ class MailboxLoader:
             post = Post(self.context.owner, task.row, settled=tuple(orphans))
             async with TaskChange(self.context, task, post=post):
                 pass
-        self.committer.hold_at_limit(task)
+        self.turn_end.hold_at_limit(task)
 
 
 def _is_orphan(queued: QueuedMessage, task: ActiveTask, *, recovered: bool) -> bool:

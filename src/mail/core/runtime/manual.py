@@ -19,7 +19,7 @@ from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.submission import Submissions
 from mail.core.runtime.transaction import TaskChange
 from mail.core.runtime.turn import Control, ControlKind, ManualStep, Phase, ResponseType
-from mail.core.runtime.turn_commit import TurnCommitter
+from mail.core.runtime.turn_end import TurnEnd
 from mail.core.schema import check_task_id
 from mail.core.suggest import did_you_mean
 from mail.core.wire import MAILMessage
@@ -52,7 +52,7 @@ class ManualSteps:
 
     context: RuntimeContext
     submissions: Submissions
-    committer: TurnCommitter
+    turn_end: TurnEnd
     _leaving: set["asyncio.Task[None]"] = field(default_factory=set)
 
     async def step(self, request: StepRequest) -> MAILMessage:
@@ -165,7 +165,7 @@ class ManualSteps:
                     post = Post(self.context.owner, task.row, settled=(queued.seq,))
                     async with TaskChange(self.context, task, post=post):
                         pass
-            await self.committer.check(task)  # it may have been the last that held up an end
+            await self.turn_end.check(task)  # it may have been the last that held up an end
         except StoreError:  # the runtime stops; a step without a caller is not taken up again
             logger.info("a step of task '%s' could not be withdrawn", task_id)
         finally:
@@ -177,7 +177,7 @@ class ManualSteps:
         """Cancel the running model call of a step and forget its message."""
         task = turn.task
         task.arriving += 1
-        self.committer.mail_delivery.abandon(turn)
+        self.turn_end.mail_delivery.abandon(turn)
         events = turn.take_reports()
         post = TurnCommit(self.context.owner, task.row, seq=turn.seq, events=events)
         try:
@@ -186,7 +186,7 @@ class ManualSteps:
         finally:
             task.arriving -= 1
             task.out.discard(turn.seq)
-            self.committer.mail_delivery.unbuffer(turn)
+            self.turn_end.mail_delivery.unbuffer(turn)
             self.context.mailbox.release(turn.queued.lane)
 
 

@@ -35,7 +35,7 @@ from mail.core.runtime.peering import with_runner
 from mail.core.runtime.submission import RunRequest, Submissions
 from mail.core.runtime.transaction import TaskChange
 from mail.core.runtime.turn import Control, ControlKind
-from mail.core.runtime.turn_commit import TurnCommitter
+from mail.core.runtime.turn_end import TurnEnd
 from mail.core.runtime.turn_result import EventDraft
 from mail.core.runtime.waiting import node_of, read_reports
 from mail.core.schema import parse_interswarm_message
@@ -88,7 +88,7 @@ class PeerDoor:
 
     context: RuntimeContext
     submissions: Submissions
-    committer: TurnCommitter
+    turn_end: TurnEnd
     mail_delivery: MailDelivery
     mailbox_loader: MailboxLoader
 
@@ -178,7 +178,7 @@ class PeerDoor:
                     peering, reports = change.memory.peers(), read_reports(mail.control.reports)
                     peering.hear(node_of(mail.control, mail.peer), reports)
                     peering.closed = False  # somebody waits
-                self.committer.tell_peers(change)
+                self.turn_end.tell_peers(change)
         return mail.receipt
 
     def _check_control(self, mail: PeerMail) -> None:
@@ -425,9 +425,9 @@ class PeerDoor:
         self._file(change, mail)
         if change.memory.row.state in _OPEN:
             post.cancel_mail = cancelled
-            ending = self.committer.endings.end_for_host(change, cancelled=cancelled)
-            self.committer.end(change, ending)
-            self.committer.tell_peers(change)
+            ending = self.turn_end.endings.end_for_host(change, cancelled=cancelled)
+            self.turn_end.end(change, ending)
+            self.turn_end.tell_peers(change)
 
     def _pause(self, change: TaskChange, post: Post, mail: PeerMail, control: PeerControl) -> None:
         """Show the breakpoint calls of a peer's agents as the task's own."""
@@ -445,7 +445,7 @@ class PeerDoor:
         change.mail.events.append(told.row(memory.now()))
         memory.put(*rows)
         post.calls = tuple(rows)
-        self.committer.pause(change)
+        self.turn_end.pause(change)
 
     def _surfaced(self, task: TaskMemory, mail: PeerMail, control: PeerControl) -> list[CallRow]:
         """Return the rows of a peer's open calls that are not known yet."""

@@ -22,7 +22,7 @@ from mail.core.runtime.endings import Endings
 from mail.core.runtime.held_calls import late_answer
 from mail.core.runtime.histories import Histories
 from mail.core.runtime.interswarm import Federation
-from mail.core.runtime.letter_door import DeskMail, LetterDoor
+from mail.core.runtime.letters import DeskMail, LetterDoor
 from mail.core.runtime.mailbox import Mailbox
 from mail.core.runtime.mailbox_loader import MailboxLoader
 from mail.core.runtime.manual import ManualSteps, StepRequest
@@ -36,7 +36,7 @@ from mail.core.runtime.submission import RunRequest, Submissions
 from mail.core.runtime.system_messages import SystemMessages
 from mail.core.runtime.tool_dispatch import ToolDispatcher
 from mail.core.runtime.transaction import log_reports
-from mail.core.runtime.turn_commit import TurnCommitter
+from mail.core.runtime.turn_end import TurnEnd
 from mail.core.runtime.turn_runner import TurnRunner
 from mail.core.runtime.validation import check_names
 from mail.core.runtime.views import OwnEvents, RuntimeViews
@@ -183,7 +183,7 @@ class MAILRuntime(Federation, RuntimeViews):
         mail_delivery = MailDelivery(context)
         self._hints = WaitHints(context)
         self._steps = ManualReplies(context)
-        self._committer = TurnCommitter(
+        self._turn_end = TurnEnd(
             context,
             Endings(context, mail_delivery),
             mail_delivery,
@@ -193,16 +193,16 @@ class MAILRuntime(Federation, RuntimeViews):
         )
         context.wake = self._scheduler.pump
         tool_dispatcher = ToolDispatcher(context, ActionRunner(context))
-        turns = TurnRunner(context, tool_dispatcher, self._committer)
+        turns = TurnRunner(context, tool_dispatcher, self._turn_end)
         self._scheduler.run_turn = turns.run
-        mailbox_loader = MailboxLoader(context, mail_delivery, self._committer)
-        self._submissions = Submissions(context, mail_delivery, self._committer, mailbox_loader)
+        mailbox_loader = MailboxLoader(context, mail_delivery, self._turn_end)
+        self._submissions = Submissions(context, mail_delivery, self._turn_end, mailbox_loader)
         self._peer_door = PeerDoor(
-            context, self._submissions, self._committer, mail_delivery, mailbox_loader
+            context, self._submissions, self._turn_end, mail_delivery, mailbox_loader
         )
         self._letter_door = LetterDoor(context, self._submissions, mail_delivery)
         self._set_aside = SetAside(context, self._submissions, mailbox_loader)
-        self._manual = ManualSteps(context, self._submissions, self._committer)
+        self._manual = ManualSteps(context, self._submissions, self._turn_end)
         events = OwnEvents(context.events)
         self._reader = TaskReader(context.store, context.owner, context.clock, events)
 
@@ -294,7 +294,7 @@ class MAILRuntime(Federation, RuntimeViews):
         for (
             task
         ) in self._context.active_tasks:  # what was nobody's affair in manual mode may be stuck
-            await self._committer.check(task)
+            await self._turn_end.check(task)
             self._context.settle(task)
         await self.shutdown_event.wait()
 
@@ -652,7 +652,7 @@ class MAILRuntime(Federation, RuntimeViews):
         """Take a participant's letter to agents; it is stored when this returns.
 
         Raises:
-            MAILError: see `mail.core.runtime.letter_door.LetterDoor.take`; nothing is stored.
+            MAILError: see `mail.core.runtime.letters.LetterDoor.take`; nothing is stored.
         """
         await self.start()
         await self._letter_door.take(mail)

@@ -29,7 +29,7 @@ from mail.core.runtime.policy import local_recipients
 from mail.core.runtime.settings import UNSET, Unset
 from mail.core.runtime.transaction import TaskChange, delete, go_on, to_its_end
 from mail.core.runtime.turn import Control
-from mail.core.runtime.turn_commit import TurnCommitter
+from mail.core.runtime.turn_end import TurnEnd
 from mail.core.runtime.waiters import Waiter
 from mail.core.schema import parse_message
 from mail.core.suggest import did_you_mean
@@ -145,7 +145,7 @@ class Submissions:
 
     context: RuntimeContext
     mail_delivery: MailDelivery
-    committer: TurnCommitter
+    turn_end: TurnEnd
     mailbox_loader: MailboxLoader
     _entrance: _Entrance = field(default_factory=_Entrance)
     _work: set["asyncio.Task[Any]"] = field(default_factory=set)
@@ -227,8 +227,8 @@ class Submissions:
             if change.memory.row.state in (TaskState.RUNNING, TaskState.PAUSED):
                 owner, row = self.context.owner, task.row
                 change.post = Post(owner, row, cancel_mail=True)
-                self.committer.end(change, self.committer.endings.cancel(change))
-                self.committer.tell_peers(change)
+                self.turn_end.end(change, self.turn_end.endings.cancel(change))
+                self.turn_end.tell_peers(change)
 
     async def delete(self, task_id: str, *, cancel: bool) -> None:
         """Delete a task with everything that is stored of it.
@@ -335,7 +335,7 @@ class Submissions:
 
     async def _look_after(self, task: ActiveTask) -> None:
         """Check whether the task has been left without work; a cancelled caller does not wait."""
-        looking, caller = self.committer.check(task), asyncio.current_task()
+        looking, caller = self.turn_end.check(task), asyncio.current_task()
         if caller is not None and caller.cancelling():
             go_on(looking, self.context.under_way)
         else:
@@ -368,7 +368,7 @@ class Submissions:
         store, owner = self.context.store, self.context.owner
         calls = await store.calls(owner, task.task_id)
         task.calls = {call.key: call for call in calls if not call.is_wait}
-        self.committer.restore_waits(task, calls)
+        self.turn_end.restore_waits(task, calls)
         task.offer = await load_offer(self.context, task.task_id)
         task.times.go_on_from(await store.latest_time(owner, task.task_id))
         await self._restore_ledger(task, row)
@@ -457,7 +457,7 @@ class Submissions:
     ) -> None:
         task.steps_due[ref] = answer
         if self.context.status.closed:
-            self.committer.steps.close(task)
+            self.turn_end.steps.close(task)
 
     async def decide(
         self, task_id: str, approval_id: str, answer: Answer, by: Answerer

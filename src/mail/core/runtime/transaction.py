@@ -19,7 +19,7 @@ from mail.core.runtime.active_tasks import ActiveTask, TaskMemory, Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.correspondence import desk_post
 from mail.core.runtime.delivery import Mail, MailDelivery
-from mail.core.runtime.team_waits import end_of_waits
+from mail.core.runtime.teams import end_of_waits
 from mail.core.runtime.turn_result import EventDraft
 from mail.core.runtime.waiters import RunResult, Waiter
 from mail.core.tasks import TaskState

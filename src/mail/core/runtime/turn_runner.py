@@ -31,7 +31,7 @@ from mail.core.runtime.settings import Quota, RuntimeSettings
 from mail.core.runtime.tool_dispatch import ToolDispatcher
 from mail.core.runtime.transaction import count_attempt, log, log_reports
 from mail.core.runtime.turn import ControlKind, Origin, Phase
-from mail.core.runtime.turn_commit import TurnCommitter
+from mail.core.runtime.turn_end import TurnEnd
 from mail.core.runtime.turn_result import (
     REPLY_KEY,
     EventDraft,
@@ -392,7 +392,7 @@ class TurnRunner:
 
     context: RuntimeContext
     tool_dispatcher: ToolDispatcher
-    committer: TurnCommitter
+    turn_end: TurnEnd
     _rendered: tuple[Envelope | None, str] = (None, "")
     _written: tuple[str, str] = ("", "")
     _long_text: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -401,15 +401,15 @@ class TurnRunner:
     async def run(self, turn: Turn) -> None:
         """Run a turn to its commit."""
         try:
-            if turn.manual is not None and await self.committer.forsaken(turn):
+            if turn.manual is not None and await self.turn_end.forsaken(turn):
                 return
             limited = turn.task.row.max_steps is not None
-            if limited and await self.committer.stopped_by_limit(turn):
+            if limited and await self.turn_end.stopped_by_limit(turn):
                 return
             again = turn.queued.recovered or turn.queued.filed
             journal = await self._recover(turn) if again else {}
             if journal is None:
-                await self.committer.bury(turn)
+                await self.turn_end.bury(turn)
                 return
             if turn.decided:
                 await self._carry_out(turn, journal)
@@ -418,14 +418,14 @@ class TurnRunner:
             await self._work(turn, journal)
         except StoreConflict:
             logger.info("the mail of agent '%s' was dropped during its turn", turn.agent)
-            await self.committer.drop(turn)
+            await self.turn_end.drop(turn)
         except StoreError as error:
             if self.context.status.draining or turn.abandoned:
                 raise
             logger.warning("the store failed before agent '%s' was called: %s", turn.agent, error)
             # It goes on where it was; but a step whose driver leaves meanwhile must not begin.
             turn.queued.filed = turn.queued.filed or not turn.queued.of_step
-            await self.committer.put_off(turn, _STORE_PAUSE)
+            await self.turn_end.put_off(turn, _STORE_PAUSE)
         except Exception as error:  # noqa: BLE001 - a fault of the engine: nobody may wait for ever
             told = logged(logger, error, "the turn of agent '%s' broke", turn.agent)
             if turn.abandoned:
@@ -453,17 +453,17 @@ class TurnRunner:
             await self._failed(turn, _reason(turn, error))
             return
         if turn_result.history.size <= _LARGE:
-            await self.committer.commit(turn, turn_result)
+            await self.turn_end.commit(turn, turn_result)
             return
         async with self._large_commit:  # each makes several copies of its texts
             await _let_others_on()
-            await self.committer.commit(turn, turn_result)
+            await self.turn_end.commit(turn, turn_result)
 
     async def _carry_out(self, turn: Turn, journal: Mapping[str, JournalRow]) -> None:
         """Run a call that somebody has accepted, or end a run because somebody ignored one."""
         turn.phase = Phase.ACTING  # no interrupt stops it
-        if not turn.runs and self.committer.runs_calls(turn.task):
-            await self.committer.put_off(turn, _BEFORE_END)
+        if not turn.runs and self.turn_end.runs_calls(turn.task):
+            await self.turn_end.put_off(turn, _BEFORE_END)
             return
         turn_result = TurnResult(turn.task.now)
         if turn.runs and (accepted := accepted_call(turn)) is not None:
@@ -472,7 +472,7 @@ class TurnRunner:
             turn_result.reprompts = ()  # the agent is called when all of its calls have results
         elif not turn.runs and turn.control is not None:
             turn_result.completes = turn.control.reason
-        await self.committer.commit(turn, turn_result)
+        await self.turn_end.commit(turn, turn_result)
 
     async def _recover(self, turn: Turn) -> Mapping[str, JournalRow] | None:
         """Count the attempt and read the journal of mail that a dead process worked on.
@@ -532,7 +532,7 @@ class TurnRunner:
         # Nothing is awaited between this look at the account and the call.
         reason = reason or refusal(turn.task, turn.agent, self.context.settings)
         if reason is not None:
-            await self.committer.refuse(turn, reason)
+            await self.turn_end.refuse(turn, reason)
             return None
         began = time.perf_counter()
         try:
@@ -574,7 +574,7 @@ class TurnRunner:
         if control is not None and control.kind is ControlKind.RESUME:
             return []  # the results of its calls are what the agent sees
         if control is not None and control.kind is ControlKind.STEP:
-            return [self.committer.mail_delivery.open_buffer(turn)]
+            return [self.turn_end.mail_delivery.open_buffer(turn)]
         # The recipients of a broadcast come one after the other.
         if self._rendered[0] is not turn.envelope:
             self._rendered = turn.envelope, turn.envelope.to_entry()["content"]
@@ -640,7 +640,7 @@ class TurnRunner:
             raise AgentError(problem) from error
 
     def _surroundings(self, turn: Turn) -> _Surroundings:
-        return _Surroundings(self.context, self.committer.mail_delivery, turn)
+        return _Surroundings(self.context, self.turn_end.mail_delivery, turn)
 
     async def _act(
         self, turn: Turn, turn_result: TurnResult, reply: Reply, journal: Mapping[str, JournalRow]
@@ -680,7 +680,7 @@ class TurnRunner:
         logger.info("turn postponed at the provider's request", extra={**known, "seconds": wait})
         wait = min(wait, _LONGEST_RETRY)
         turn.reports.append(_retry(turn, error.model, error, turn.queued.delays, wait))
-        await self.committer.put_off(turn, wait)
+        await self.turn_end.put_off(turn, wait)
         return True
 
     async def _failed(self, turn: Turn, reason: str) -> None:
@@ -691,7 +691,7 @@ class TurnRunner:
             turn_result.give_up(accepted_call(turn), reason)
         else:
             turn_result.failure = reason
-        await self.committer.commit(turn, turn_result)
+        await self.turn_end.commit(turn, turn_result)
 
 
 async def _let_others_on() -> None:

@@ -23,7 +23,7 @@ from mail.core.runtime.mailbox import Hold, LaneKey, QueuedMessage
 from mail.core.runtime.manual_replies import ManualReplies
 from mail.core.runtime.peering import swarm_of, with_reports
 from mail.core.runtime.system_messages import SystemMessages, note_failure
-from mail.core.runtime.team_waits import NOT_OPENED, TeamWait, read_waits
+from mail.core.runtime.teams import NOT_OPENED, TeamWait, read_waits
 from mail.core.runtime.transaction import Ending, TaskChange, log_reports
 from mail.core.runtime.turn import Control, ControlKind, Origin, Phase
 from mail.core.runtime.turn_result import EventDraft, TurnResult
@@ -46,7 +46,7 @@ _NO_RESULTS: Final = (
 
 
 @dataclass(slots=True, eq=False)
-class TurnCommitter:
+class TurnEnd:
     """Commits turns and watches over the life of their tasks."""
 
     context: RuntimeContext
