@@ -20,7 +20,7 @@ from mail.llm.scripted import call_id
 from tests.e2e.swarm import runs
 from tests.support.postgres import query
 
-_OPEN = "SELECT count(*) FROM tasks WHERE is_running"
+_OPEN = "SELECT task_id FROM tasks WHERE is_running"
 _WAITING = "SELECT recipient FROM messages WHERE state = 'ready'"
 _RECORDED = """
 SELECT entries FROM history_entries UNION ALL SELECT payload FROM journal WHERE key = 'reply'
@@ -104,12 +104,12 @@ class Evidence:
 
     # --- the database ---------------------------------------------------------------------------
 
-    def running(self) -> int:
-        """Return how many tasks are running, while a server is at work; asks no server."""
+    def open_tasks(self) -> set[str]:
+        """Return the ids of running tasks, while a server is at work; asks no server."""
         if self.dsn:
-            return int(query(self.dsn, _OPEN)[0][0])
+            return {task_id for (task_id,) in query(self.dsn, _OPEN)}
         with closing(sqlite3.connect(f"file:{self.folder}/mail.db?mode=ro", uri=True)) as database:
-            return int(database.execute(_OPEN).fetchone()[0])
+            return {task_id for (task_id,) in database.execute(_OPEN)}
 
     def waiting(self) -> list[str]:
         """Return whom mail waits for, while a server is at work; asks no server."""

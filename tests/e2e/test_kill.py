@@ -126,7 +126,7 @@ def stands_at(place: Place, kind: str, name: str, count: int) -> bool:
 async def completed(place: Place) -> None:
     """Wait until no task is running, without asking the server for anything."""
     async with asyncio.timeout(40):
-        while place.evidence.running():
+        while place.evidence.open_tasks():
             await asyncio.sleep(0.02)
 
 
