@@ -33,7 +33,7 @@ class CallRow(NamedTuple):
         answer: The tool result as the agent reads it, once there is one.
         control: The instruction to the turn that goes on with the result (see
             `mail.core.runtime.turn.Control`); None for calls made before it was kept. For a wait
-            what it waits for (see `mail.core.runtime.teams`).
+            what it waits for (see `mail.core.runtime.team_waits`).
         kind: ``approval``, ``breakpoint`` for a call of a breakpoint tool, of a tool that the
             caller offers or of a peer's agent, or ``wait`` for one that waits for a teammate.
         status: ``open``, ``accepted``, ``edited``, ``ignored``, ``responded``, ``cancelled`` or
@@ -75,7 +75,7 @@ class CallRow(NamedTuple):
 
     @property
     def is_wait(self) -> bool:
-        """Tell whether it waits for a teammate (`mail.core.runtime.teams`), for no caller."""
+        """Tell whether it waits for a teammate (`mail.core.runtime.team_waits`), for no caller."""
         return self.kind == "wait"
 
     @property

@@ -16,7 +16,7 @@ from mail.core.runtime.change_order import ChangeOrder
 from mail.core.runtime.ledger import Ledger
 from mail.core.runtime.mailbox import LaneKey, QueuedMessage
 from mail.core.runtime.peering import Peering, swarm_of
-from mail.core.runtime.teams import TeamWait
+from mail.core.runtime.team_waits import TeamWait
 from mail.core.runtime.turn import Control, ControlKind, ManualStep, Origin, Phase
 from mail.core.runtime.waiters import Waiter
 from mail.core.runtime.waiting import Report

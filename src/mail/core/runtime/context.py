@@ -1,8 +1,8 @@
 """The parts of one runtime instance, put together once; every step takes them from here."""
 
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Awaitable, Callable, Collection, Mapping, Set
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mail.clock import Clock
 from mail.core.actions import ActionCore, ActionOverrideFunction
@@ -115,11 +115,34 @@ class Status:
     abandoned: int = 0
 
 
+class Hooks(NamedTuple):
+    """What subjects add to the changes of tasks: their methods, by the names in `TaskSubject`."""
+
+    addressed: tuple[Callable[..., None], ...] = ()
+    takes: tuple[Callable[..., bool], ...] = ()
+    answered: tuple[Callable[..., None], ...] = ()
+    unwanted: tuple[Callable[..., bool], ...] = ()
+    concluded: tuple[Callable[..., None], ...] = ()
+    pauses: tuple[Callable[..., bool], ...] = ()
+    failed: tuple[Callable[..., bool], ...] = ()
+    watches: tuple[Callable[..., bool], ...] = ()
+    paused: tuple[Callable[..., None], ...] = ()
+    awaits: tuple[Callable[..., bool], ...] = ()
+    idle: tuple[Callable[..., bool], ...] = ()
+    ended: tuple[Callable[..., None], ...] = ()
+    last: tuple[Callable[..., None], ...] = ()
+    collected: tuple[Callable[..., None], ...] = ()
+    prepare: tuple[Callable[..., Awaitable[None]], ...] = ()
+    repaired: tuple[Callable[..., Awaitable[bool]], ...] = ()
+    restored: tuple[Callable[..., None], ...] = ()
+    stopped: tuple[Callable[..., None], ...] = ()
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class RuntimeContext:
     """The parts of one runtime, shared by the steps of a turn. Parts know nothing of one another.
 
-    ``on_deadline`` is called when a call is held that must be answered in time, ``wake`` when there
+    ``hooks`` are what subjects add (`mail.core.runtime.subjects`). ``wake`` is called when there
     may be mail to work on. ``under_way`` are changes whose callers have left.
     """
 
@@ -135,7 +158,7 @@ class RuntimeContext:
     events: EventLog
     outside: Outside
     status: Status
-    on_deadline: Callable[[], None] = lambda: None
+    hooks: Hooks = field(default_factory=Hooks)
     wake: Callable[[], None] = lambda: None
     under_way: set["asyncio.Task[None]"] = field(default_factory=set)
 

@@ -1,27 +1,24 @@
 """From composed messages to deliveries in the store, and from committed deliveries to lanes."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
 from mail.core.events import TaskEvent
-from mail.core.interswarm import PeerControl
 from mail.core.render import buffered_mail
 from mail.core.runtime.active_tasks import ActiveTask, TaskMemory, Turn
 from mail.core.runtime.context import RuntimeContext
-from mail.core.runtime.correspondence import letter_of, letters_in, participants_in
 from mail.core.runtime.histories import Entry
-from mail.core.runtime.mailbox import LaneKey, QueuedMessage
-from mail.core.runtime.peering import outbox_rows
+from mail.core.runtime.mailbox import QueuedMessage
 from mail.core.runtime.policy import local_recipients
-from mail.core.runtime.teams import NOT_OPENED, TeamWait
 from mail.core.runtime.turn import Control, ControlKind, Phase
 from mail.core.runtime.turn_result import message_event
 from mail.core.tasks import TaskState
+from mail.db.calls import CallRow
 from mail.db.desk import LetterRow
-from mail.db.records import Delivery, EventRow, OutboxRow
+from mail.db.records import Delivery, EventRow, HistoryRow, OutboxRow
 
 _SENDER_TIER: Final[Mapping[str, int]] = {"system": 1, "admin": 2, "user": 2}
 _KIND_TIER: Final[Mapping[str, int]] = {
@@ -45,19 +42,21 @@ def tier_of(envelope: Envelope) -> int:
 class Mail:
     """Messages on their way into a commit: one delivery per recipient, one event per message.
 
-    ``task`` is what is known of their task, as the commit would have it.
-    ``outbox`` is what of them goes to other swarms, ``letters`` to participants. ``answers`` are
-    the waits for teammates that they end, with the results. They are all sent at the same
-    `moment`: when their turn ended, or when they were accepted.
+    ``task`` is what is known of their task, as the commit would have it, and ``applied`` is done
+    when it is stored. ``outbox`` is what of them goes to other swarms, ``letters`` to participants;
+    ``calls`` and ``histories`` are what they answer. They are all sent at the same `moment`: when
+    their turn ended, or when they were accepted.
     """
 
     task: TaskMemory
+    applied: list[Callable[[], object]]
     queued_messages: list[QueuedMessage] = field(default_factory=list)
     events: list[EventRow] = field(default_factory=list)
     envelopes: list[Envelope] = field(default_factory=list)
     outbox: tuple[OutboxRow, ...] = ()
-    answers: tuple[tuple[TeamWait, str], ...] = ()
     letters: tuple[LetterRow, ...] = ()
+    calls: tuple[CallRow, ...] = ()
+    histories: tuple[HistoryRow, ...] = ()
     _moment: str = ""
 
     @property
@@ -70,7 +69,7 @@ class Mail:
     @property
     def is_empty(self) -> bool:
         """Tell whether there is nothing to store."""
-        return not (self.envelopes or self.events or self.answers or self.queued_messages)
+        return not (self.envelopes or self.events or self.calls or self.queued_messages)
 
     @property
     def deliveries(self) -> tuple[Delivery, ...]:
@@ -122,50 +121,20 @@ class MailDelivery:
         if to is None:
             guests = self.context.parts.participants
             to = local_recipients(envelope, self.context.agents, self.context.swarm, guests)
-            if guests and (names := participants_in(envelope, guests)):
-                moment, owner = self.context.clock.now(), self.context.owner
-                mail.letters += (letter_of(envelope, names, owner, moment, mail.task.asks),)
-            if (
-                self.context.outside.gateway is not None
-                and envelope.sender_swarm == self.context.swarm
-            ):
-                self._send_away(mail, envelope)
+            for addressed in self.context.hooks.addressed:
+                addressed(mail, envelope)
         for name in to:
-            if mail.task.waits and self._ends_wait(mail, name, envelope, control):
+            if self._is_taken(mail, name, envelope, control):
                 continue
             delivery = Delivery(envelope.task_id, name, tier, interrupts, payload, instruction)
             mail.queued_messages.append(QueuedMessage(delivery, envelope, control))
-        self._note(mail, envelope)
+        mail.envelopes.append(envelope)
+        mail.task.asks.note(envelope, self.context.swarm, self.context.parts.participants)
         if not silent:
             mail.events.append(message_event(payload, mail.moment))
 
-    def _ends_wait(
-        self, mail: Mail, name: str, envelope: Envelope, control: Control | None
-    ) -> bool:
-        """Give an agent that waits for a teammate what ends that; tell whether it is the mail."""
-        waits = mail.task.open_waits(name)
-        for wait in waits:
-            if wait.is_reply(envelope, mail.task.asks):
-                if letters := letters_in(envelope, self.context.parts.participants):
-                    before = mail.task.replies
-                    mail.task.replies = before | {name: (*before.get(name, ()), *letters)}
-                self.answer(mail, wait, wait.replied(envelope))
-                return True
-        finishes = control is not None and control.kind is ControlKind.FINISH
-        if envelope.kind == "interrupt" or finishes:
-            for wait in waits:
-                self.answer(mail, wait, wait.draft.result(NOT_OPENED), wakes=False)
-        return False
-
-    def answer(self, mail: Mail, wait: TeamWait, result: str, *, wakes: bool = True) -> None:
-        """Add the result of a wait, and what wakes its agent if that waits for nothing else."""
-        task, agent = mail.task, wait.row.agent
-        task.waits = {key: each for key, each in task.waits.items() if each is not wait}
-        mail.answers += ((wait, result),)
-        if wakes and not task.open_waits(agent):
-            letters = task.replies.get(agent, ())
-            task.replies = {name: ids for name, ids in task.replies.items() if name != agent}
-            self.instruct(mail, agent, replace(wait.control, letters=letters))
+    def _is_taken(self, mail: Mail, name: str, envelope: Envelope, control: Control | None) -> bool:
+        return any(takes(mail, name, envelope, control) for takes in self.context.hooks.takes)
 
     def instruct(self, mail: Mail, agent: str, control: Control | None) -> None:
         """Have an agent go on with the results of calls, or with another instruction."""
@@ -173,63 +142,12 @@ class MailDelivery:
         notice = self.context.composer.notice(mail.task.task_id, agent, subject, "")
         self.send(mail, notice, control or Control(ControlKind.RESUME), silent=True)
 
-    def fail_wait(self, mail: Mail, agent: str, teammate: str, reason: str) -> bool:
-        """Tell an agent that the teammate whose reply it waits for failed; False if it does not."""
-        waits = [one for one in mail.task.open_waits(agent) if one.teammate == teammate]
-        for wait in waits:
-            self.answer(mail, wait, wait.draft.result("failed", error=reason))
-        return bool(waits)
-
-    def send_away(self, mail: Mail, envelope: Envelope, control: PeerControl | None = None) -> None:
-        """Add a message of the runtime itself, in an agent's name, to agents of other swarms."""
-        self._send_away(mail, envelope, by_runtime=True, control=control)
-        mail.events.append(message_event(envelope.to_json(), mail.moment))
-        self._note(mail, envelope)
-
-    def _note(self, mail: Mail, envelope: Envelope) -> None:
-        mail.envelopes.append(envelope)
-        mail.task.asks.note(envelope, self.context.swarm, self.context.parts.participants)
-
-    def _send_away(
-        self,
-        mail: Mail,
-        envelope: Envelope,
-        *,
-        by_runtime: bool = False,
-        control: PeerControl | None = None,
-    ) -> None:
-        task = mail.task
-        rows = outbox_rows(
-            self.context.owner,
-            task.row,
-            envelope,
-            mail.moment,
-            nodes=task.peering.told if task.peering else (),
-            by_runtime=by_runtime,
-            control=control,
-        )
-        if not rows:
-            return
-        peering = task.peers()
-        peering.note_sent(envelope)
-        peering.unsent.update((row.peer, row.message_id) for row in rows)
-        there = dict.fromkeys((*task.row.remote_swarms, *(row.peer for row in rows)))
-        if len(there) > len(task.row.remote_swarms):
-            task.change(remote_swarms=tuple(there))
-        mail.outbox += tuple(rows)
-
     def hand_out(self, task: ActiveTask, mail: Mail, seqs: Sequence[int]) -> list[tuple[str, Turn]]:
         """Put committed mail into its lanes; return the turns that it interrupts, and who did it.
 
         These are abandoned, but their mail is not put back yet.
         """
         interrupted = []
-        for wait, _ in mail.answers:
-            agent = wait.row.agent
-            task.fresh = False  # the store knows more of its history now
-            self.context.histories.forget(task.task_id, agent)
-            if not task.open_waits(agent):
-                self.context.mailbox.unblock(LaneKey(task.task_id, agent))
         for queued, seq in zip(mail.queued_messages, seqs, strict=True):
             queued.seq = seq
             turn = task.turns.get(queued.delivery.recipient)

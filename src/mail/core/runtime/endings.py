@@ -1,37 +1,25 @@
 """How a run ends: completed, paused, failed or cancelled; one terminal event each (MAIL-EVT-4)."""
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
-from mail.clock import format_uuid
-from mail.core.addresses import create_agent_address, parse_agent_address
+from mail.core.addresses import create_agent_address
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
-from mail.core.interswarm import PeerControl
-from mail.core.runtime.active_tasks import TaskMemory, Turn
+from mail.core.runtime.active_tasks import Turn
 from mail.core.runtime.context import RuntimeContext
-from mail.core.runtime.correspondence import message_id_for, owner_name, plain
-from mail.core.runtime.delivery import Mail, MailDelivery
-from mail.core.runtime.held_calls import UNANSWERED
-from mail.core.runtime.ledger import swarm_in
+from mail.core.runtime.mailbox import Hold
 from mail.core.runtime.offers import take_back
-from mail.core.runtime.peering import swarm_of
-from mail.core.runtime.teams import end_of_waits
 from mail.core.runtime.transaction import Ending, TaskChange
 from mail.core.runtime.turn import Phase
 from mail.core.runtime.turn_result import message_event
 from mail.core.runtime.waiters import RunResult
 from mail.core.tasks import STEP_LIMIT, TaskState
-from mail.core.tools.call import AgentToolCall
 from mail.core.tools.offer import NO_OFFER
-from mail.db.calls import CallRow
-from mail.db.desk import LetterRow
-from mail.db.ledger import Question
-from mail.db.records import EventRow, HistoryRow
+from mail.db.records import EventRow
 
 _TOLD: Final = {
     TaskState.COMPLETED: Subject.TASK_COMPLETE,
@@ -48,7 +36,6 @@ class Endings:
     """Builds the endings of changes and hands them to the waiting callers."""
 
     context: RuntimeContext
-    mail_delivery: MailDelivery
 
     def complete(self, change: TaskChange, turn: Turn, answer: str) -> Ending:
         """The task is answered. Users' mail that still waits keeps it running (MAIL-TASK-11)."""
@@ -68,23 +55,18 @@ class Endings:
 
     def complete_quietly(self, change: TaskChange) -> Ending:
         """End a task in which nothing happens any more and nobody waits for an answer."""
-        return self._end(change, Subject.TASK_COMPLETE, "nothing is left to do")
+        return self.end(change, Subject.TASK_COMPLETE, "nothing is left to do")
 
     def settle(self, change: TaskChange, handled: Mapping[str, str]) -> Ending:
         """Everybody has acknowledged or ignored what came: the caller hears who did what."""
         told = [_SETTLED, *(f"- {agent}: {done}" for agent, done in sorted(handled.items()))]
-        return self._end(change, Subject.BROADCAST_SETTLED, "\n".join(told))
+        return self.end(change, Subject.BROADCAST_SETTLED, "\n".join(told))
 
-    def end_for_host(self, change: TaskChange, *, cancelled: bool) -> Ending:
-        """The swarm whose task it is has ended it: its mail is void, and it expects no answer."""
-        asks = change.memory.asks
-        for question in asks.waited("for_peer", peer=change.memory.host):
-            asks.release(question)
-        if cancelled:
-            return self.cancel(change)
-        settled = self._drop_people(change)
-        told = "the task was completed elsewhere"
-        return self._end(change, Subject.TASK_COMPLETE, told, everybody=True, settled=settled)
+    def hold(self, change: TaskChange) -> None:
+        """Start no more turns; the pause is told when those that run have ended (MAIL-BRK-2)."""
+        change.memory.change(state=TaskState.PAUSED, awaited=True)
+        change.memory.pausing = True
+        change.on_applied(self.context.mailbox.hold, change.task.task_id, Hold.FIRM)
 
     def pause(self, change: TaskChange) -> Ending:
         """The task waits for the results of its open breakpoint calls."""
@@ -105,7 +87,7 @@ class Endings:
         A task over its budget goes on for nobody: every caller gets the reason, and with it the
         answer to users' mail that waits. The mail between agents is kept.
         """
-        task, settled = change.memory, self._drop_people(change) if over_budget else ()
+        task, settled = change.memory, self.drop_people(change) if over_budget else ()
         message = self.context.composer.system_completion(
             task.task_id, Subject.TASK_ERROR, reason, task.now()
         )
@@ -129,7 +111,7 @@ class Endings:
         change.read |= change.task.people
         return self._ending(change, message, TaskState.CANCELLED, reason=reason, everybody=True)
 
-    def _end(self, change: TaskChange, subject: str, told: str, **more: Any) -> Ending:
+    def end(self, change: TaskChange, subject: str, told: str, **more: Any) -> Ending:
         """End a task with words of the system's."""
         task = change.memory
         message = self.context.composer.system_completion(task.task_id, subject, told, task.now())
@@ -153,7 +135,7 @@ class Endings:
             waiter.leave()
             waiter.resolve(ending.result)
 
-    def _drop_people(self, change: TaskChange) -> tuple[int, ...]:
+    def drop_people(self, change: TaskChange) -> tuple[int, ...]:
         """Take back users' mail that nobody has read yet; return its numbers."""
         task = change.memory
         change.read |= change.task.people
@@ -185,45 +167,6 @@ class Endings:
         change.on_applied(self.context.mailbox.remove, queued)
         return (queued.seq,) if queued.seq else ()  # without a number it is sent with this change
 
-    def _settle_steps(self, change: TaskChange) -> tuple[int, ...]:
-        """Take back the manual steps of the run; their callers are told why; return the numbers."""
-        task = change.task
-        paused = change.memory.row.state is TaskState.PAUSED
-        waiting = [
-            queued
-            for queued in self.context.mailbox.queued_messages(task.task_id)
-            if queued.of_step and (not paused or queued.step_ref in task.steps_due)
-        ]
-        for queued in waiting:
-            change.on_applied(self.context.mailbox.remove, queued)
-        running = [turn for turn in task.turns.values() if turn.queued.of_step]
-        cut_off = [turn.seq for turn in running if turn.phase is Phase.MODEL]
-        return (*(queued.seq for queued in waiting), *cut_off)
-
-    def _close_calls(
-        self, change: TaskChange, status: TaskState
-    ) -> tuple[tuple[CallRow, ...], tuple[HistoryRow, ...]]:
-        """Answer open calls with "not run", so that no history keeps a call without a result."""
-        task = change.memory
-        if not (task.calls or task.waits):
-            return (), ()
-        waits, task.waits = list(task.waits.values()), {}
-        answered, entries = end_of_waits((wait, wait.draft.result("ended")) for wait in waits)
-        rows, histories = list(answered), list(entries)
-        for call in task.open_calls():
-            runs = _runs(change, call)
-            if runs and status is not TaskState.CANCELLED:
-                continue  # its result comes
-            text = _CUT_OFF if runs else UNANSWERED
-            closed = call.closed(text, task.now())
-            task.put(closed)
-            entry = AgentToolCall.model_validate_json(call.call).create_response_msg(text)
-            rows.append(closed)
-            if swarm_of(create_agent_address(call.agent)):
-                continue  # its history is elsewhere
-            histories.append(HistoryRow(call.agent, to_json([entry]).decode()))
-        return tuple(rows), tuple(histories)
-
     def _ending(  # noqa: PLR0913 - the parts of an ending, all named
         self,
         change: TaskChange,
@@ -238,13 +181,9 @@ class Endings:
         settled: tuple[int, ...] = (),
     ) -> Ending:
         task = change.memory
-        calls: tuple[CallRow, ...] = ()
-        histories: tuple[HistoryRow, ...] = ()
         if status is not TaskState.PAUSED:
-            calls, histories = self._close_calls(change, status)
             self._settle_row(change, status, at_limit=at_limit)
-        settled += self._settle_finish(change) + self._settle_steps(change)
-        away = self._tell_peers(change, message, status, everybody=everybody)
+        settled += self._settle_finish(change)
         wire, body = message.to_wire(), _json(message.body)  # it may be long: it is written once
         response = message.to_json(body, wire)
         unanswered = set() if everybody else change.unread
@@ -253,12 +192,11 @@ class Endings:
             more["over_budget"] = True
         if at_limit:
             more["ended_by"] = STEP_LIMIT
-        terminal = _terminal(message, body, status, reason, more)
-        events = [*(away.events if away else ()), terminal]
+        events = [_terminal(message, body, status, reason, more)]
         if by:
             shown = f"task_complete response from {by}:"
             events.insert(0, message_event(response, message.timestamp, shown))
-        return Ending(
+        ending = Ending(
             result=RunResult(
                 task_id=task.task_id,
                 message=wire,
@@ -267,128 +205,17 @@ class Endings:
                 over_budget=over_budget,
                 ended_by=more.get("ended_by"),
             ),
+            message=message,
             events=tuple(events),
             response=response,
             everybody=everybody,
             unanswered=unanswered,
-            calls=calls,
-            histories=histories,
             settled=settled,
             memories=() if task.offer is NO_OFFER else take_back(task, message.timestamp),
-            outbox=away.outbox if away else (),
-            letters=self._tell_participants(change, message, status, everybody=everybody),
-            close_requests=task.peering is not None and task.row.state not in _OPEN,
         )
-
-    def _tell_peers(
-        self, change: TaskChange, message: Envelope, status: TaskState, *, everybody: bool
-    ) -> Mail | None:
-        """Answer what the host is owed; tell the others when the task is over."""
-        task, peering, unread = change.memory, change.memory.peering, change.unread
-        if peering is None:
-            return None
-        mail = Mail(task)
-        if status is TaskState.PAUSED:
-            self._tell_pause(task, message, mail)
-            return mail
-        goes_on = task.row.state in _OPEN
-        if goes_on and not task.host:
-            return mail
-        control = None if goes_on else PeerControl("ended", status.value)
-        told = message._replace(subject=_TOLD[status])
-        answered = {task.host}
-        for ask in task.asks.waited("for_peer"):
-            if everybody or ask.record not in unread:
-                self._tell(mail, told, ask.asker, ask.ref, self._answer_id(task, ask), control)
-                answered.add(swarm_in(ask.asker))
-        if goes_on:
-            return mail
-        for peer in task.row.remote_swarms:
-            if peer not in answered and peer in peering.contacts:
-                name = _derived(f"{message.id}/{peer}")
-                self._tell(mail, told, peering.contacts[peer], name, name, control)
-        task.asks.end(unread)
-        return mail
-
-    def _tell_participants(
-        self, change: TaskChange, message: Envelope, status: TaskState, *, everybody: bool
-    ) -> tuple[LetterRow, ...]:
-        """Answer the letters of participants that the run has read, and wait for none of theirs."""
-        task, unread, sender = change.memory, change.unread, message.sender
-        letters: dict[str, LetterRow] = {}  # one answer to a letter, though it was for several
-        if task.row.state is TaskState.PAUSED:
-            return ()
-        for ask in task.asks.waited("for_participant"):
-            if not everybody and message_id_for(ask.ref, ask.asked) in unread:
-                continue
-            task.asks.close(ask)
-            by_agent = sender["address_type"] == "agent"
-            if status is TaskState.COMPLETED and not by_agent:
-                continue  # its sender waits for no answer
-            answer = LetterRow(
-                letter_id=_derived(f"{self.context.owner}/{task.task_id}/{ask.ref}/end"),
-                sender=sender["address"] if by_agent else ask.asked,
-                recipients=() if ask.thread_id else (ask.asker,),
-                kind="thread" if ask.thread_id else "direct",
-                body=plain(message.body),
-                created_at=self.context.clock.now(),
-                subject=message.subject,
-                thread_id=ask.thread_id,
-                reply_to=ask.ref,
-                task_owner=owner_name(self.context.owner),
-                task_id=task.task_id,
-            )
-            letters.setdefault(answer.letter_id, answer)
-        if task.row.state not in _OPEN:
-            for ask in task.asks.waited("participant"):
-                task.asks.close(ask)
-        return tuple(letters.values())
-
-    def _tell_pause(self, task: TaskMemory, message: Envelope, mail: Mail) -> None:
-        """Show the host the open calls: the results come from its own caller."""
-        peering = task.peering
-        # Held calls are answered here: the host waits for them as for anything that takes long.
-        calls = [call for call in task.open_calls() if call.kind != "approval"]
-        if peering is None or not task.host or not calls:
-            return
-        asked = [ask.asker for ask in task.asks.waited("for_peer")]
-        to = asked[0] if asked else peering.contacts.get(task.host)
-        if to is None:
-            return
-        name = _derived(f"{message.id}/{task.host}")  # not the request's: it is not answered yet
-        control = PeerControl("paused", calls=tuple(from_json(call.shown) for call in calls))
-        agents = [call.agent for call in calls if call.agent in self.context.agents]
-        self._tell(mail, message, to, name, name, control, agents[0] if agents else "")
-
-    def _answer_id(self, task: TaskMemory, ask: Question) -> str:
-        """Return the id of the answer to a request that a run's end answers: always the same."""
-        return _derived(f"{self.context.owner}/{task.task_id}/{ask.asker}/{ask.record}")
-
-    def _tell(
-        self,
-        mail: Mail,
-        told: Envelope,
-        to: str,
-        ref: str,
-        message_id: str,
-        control: PeerControl | None,
-        agent: str = "",
-    ) -> None:
-        answer = self.context.composer.message(
-            "response",
-            told.task_id,
-            create_agent_address(agent or self.context.parts.finisher),
-            [create_agent_address(to)],
-            told.subject,
-            told.body,
-            ref=ref,
-            message_id=message_id,
-            timestamp=mail.moment,
-        )
-        swarm = parse_agent_address(to)[1]
-        if swarm is not None:
-            answer = answer._replace(recipient_swarms=(swarm,))
-        self.mail_delivery.send_away(mail, answer, control)
+        for ended in self.context.hooks.ended:
+            ended(change, ending)
+        return ending
 
 
 def _terminal(
@@ -404,18 +231,6 @@ def _terminal(
         f"error for task: {reason}" if reason is not None else f"response: '{message.body}'",
         f'{{"response":{body},{_json(told)[1:-1]},"breakpoints":{listed}{rest}',
     )
-
-
-def _runs(change: TaskChange, call: CallRow) -> bool:
-    """Tell whether a turn runs a call at the moment, whose result will be noted."""
-    turn = change.task.turns.get(call.agent)
-    if turn is None or turn is change.turn:
-        return False
-    return turn.runs == call.call_id and turn.phase is Phase.ACTING
-
-
-def _derived(text: str) -> str:
-    return format_uuid(hashlib.sha256(text.encode()).digest()[:16], version=8)
 
 
 def _json(value: Any) -> str:

@@ -33,7 +33,7 @@ from mail.core.runtime.policy import (
     local_recipients,
     not_a_target,
 )
-from mail.core.runtime.teams import WaitDraft
+from mail.core.runtime.team_waits import WaitDraft
 from mail.core.runtime.turn import ControlKind
 from mail.core.runtime.turn_result import EventDraft, Reprompt, ToolOutcome
 from mail.core.runtime.waiting import Report, stuck, wait_cycle

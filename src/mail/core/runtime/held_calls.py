@@ -33,8 +33,6 @@ from mail.core.approvals import (
     Answerer,
     Approval,
 )
-from mail.core.compose import Subject
-from mail.core.interswarm import PeerControl
 from mail.core.runtime.action_runner import check_action_arguments, is_long
 from mail.core.runtime.active_tasks import ActiveTask, TaskMemory, Turn
 from mail.core.runtime.context import RuntimeContext
@@ -616,17 +614,8 @@ class Decision:
     def go_on(self) -> None:
         """Forward results to other swarms, and wake agents that have all of theirs."""
         for agent, results in self.away.items():
-            message = self.context.composer.message(
-                "response",
-                self.task.task_id,
-                create_agent_address(self.context.parts.finisher),
-                [create_agent_address(agent)],
-                Subject.BREAKPOINT_TOOL_CALL,
-                to_json(results).decode(),
-                timestamp=self.mail.moment,
-            )
-            told = PeerControl("results", calls=tuple(results))
-            self.mail_delivery.send_away(self.mail, message, told)
+            for answered in self.context.hooks.answered:
+                answered(self.mail, agent, results)
         if self.carried_out:
             return
         controls = {row.agent: row.control for row in self.calls.values()}
@@ -780,6 +769,14 @@ def late_answer(row: CallRow) -> Answer:
 
 
 # --- carrying out ---------------------------------------------------------------------------------
+
+
+def runs_calls(task: ActiveTask, context: RuntimeContext) -> bool:
+    """Tell whether accepted calls of a task run, or wait for that."""
+    if any(turn.runs for turn in task.turns.values()):
+        return True
+    waiting = context.mailbox.decided(task.task_id)
+    return any(queued.control and queued.control.call for queued in waiting)
 
 
 def accepted_call(turn: Turn) -> tuple[CallRow, AgentToolCall] | None:

@@ -1,29 +1,37 @@
-"""Letters of participants that come into a task: ``spec/SPEC.md``, chapter 23."""
+"""Letters between agents and participants, in both directions: ``spec/SPEC.md``, chapter 23."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from mail.core.addresses import create_agent_address
 from mail.core.compose import Subject
 from mail.core.envelope import NO_REPLY, Envelope
-from mail.core.runtime.active_tasks import ActiveTask, TaskMemory
+from mail.core.runtime.active_tasks import ActiveTask, TaskMemory, Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.correspondence import (
     ReceiptNews,
+    desk_post,
     in_thread,
+    letter_of,
+    letters_in,
     message_id_for,
+    owner_name,
+    participants_in,
+    plain,
     question_of,
 )
-from mail.core.runtime.delivery import MailDelivery
+from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.mailbox import Hold
+from mail.core.runtime.subjects import TaskSubject
 from mail.core.runtime.submission import RunRequest, Submissions
-from mail.core.runtime.transaction import TaskChange
+from mail.core.runtime.transaction import Ending, TaskChange
 from mail.core.runtime.turn import Control, ControlKind
+from mail.core.runtime.turn_result import TurnResult
 from mail.core.tasks import TaskState
-from mail.db.desk import AskRow, DeskPost, LetterRow
+from mail.db.desk import AskRow, DeskPost, LetterRow, ShownRow
 from mail.db.ledger import Question
-from mail.db.post import Post
+from mail.db.post import Post, TurnCommit
 from mail.errors import ProtocolError, ShuttingDown, UnknownAgent, UnknownTask
 from mail.services.files import told_of
 
@@ -57,6 +65,119 @@ class DeskMail:
     opens: bool
     thread: tuple[LetterRow, ...] = ()
     quiet: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class LetterSubject(TaskSubject):
+    """Sends agents' messages to participants, and answers theirs when a run ends."""
+
+    context: RuntimeContext
+
+    def addressed(self, mail: Mail, envelope: Envelope) -> None:
+        """Send a message to those of its recipients that are participants."""
+        names = participants_in(envelope, self.context.parts.participants)
+        if names:
+            moment, owner = self.context.clock.now(), self.context.owner
+            mail.letters += (letter_of(envelope, names, owner, moment, mail.task.asks),)
+
+    def concluded(self, change: TaskChange, turn: Turn, turn_result: TurnResult) -> None:
+        """Note the letters whose messages the agent's history has from this turn on."""
+        if turn_result.failure is not None or not isinstance(change.post, TurnCommit):
+            return
+        memory, participants = change.memory, self.context.parts.participants
+        read = (turn.envelope, *(each.envelope for each in turn.buffered))
+        letters = [each for envelope in read for each in letters_in(envelope, participants)]
+        letters += turn.control.letters if turn.control else ()
+        letters += memory.replies.get(turn.agent, ())
+        if turn.agent in memory.replies:
+            memory.replies = {k: ids for k, ids in memory.replies.items() if k != turn.agent}
+        number, now = memory.row.steps + 1, self.context.clock.now()
+        change.post.shown = tuple(ShownRow(each, turn.agent, number, now) for each in letters)
+
+    def awaits(self, change: TaskChange) -> bool:
+        """Tell whether a participant owes an answer."""
+        return change.memory.waits_for_participants()
+
+    idle = awaits
+
+    def ended(self, change: TaskChange, ending: Ending) -> None:
+        """Answer the letters of participants that the run has read, and wait for none of theirs."""
+        memory = change.memory
+        if memory.row.state is TaskState.PAUSED:
+            return
+        letters: dict[str, LetterRow] = {}  # one answer to a letter, though it was for several
+        for ask in memory.asks.waited("for_participant"):
+            if not ending.everybody and message_id_for(ask.ref, ask.asked) in change.unread:
+                continue
+            memory.asks.close(ask)
+            by_agent = ending.message.sender["address_type"] == "agent"
+            if ending.result.status is TaskState.COMPLETED and not by_agent:
+                continue  # its sender waits for no answer
+            answer = self._answer(memory, ending.message, ask)
+            letters.setdefault(answer.letter_id, answer)
+        change.mail.letters += tuple(letters.values())
+        if memory.row.state not in _OPEN:
+            for ask in memory.asks.waited("participant"):
+                memory.asks.close(ask)
+
+    def _answer(self, memory: TaskMemory, message: Envelope, ask: Question) -> LetterRow:
+        owner, sender = self.context.owner, message.sender
+        return LetterRow(
+            letter_id=message_id_for(f"{owner}/{memory.task_id}/{ask.ref}", "end"),
+            sender=sender["address"] if sender["address_type"] == "agent" else ask.asked,
+            recipients=() if ask.thread_id else (ask.asker,),
+            kind="thread" if ask.thread_id else "direct",
+            body=plain(message.body),
+            created_at=self.context.clock.now(),
+            subject=message.subject,
+            thread_id=ask.thread_id,
+            reply_to=ask.ref,
+            task_owner=owner_name(owner),
+            task_id=memory.task_id,
+        )
+
+    def collected(self, change: TaskChange, post: Post) -> None:
+        """Add letters and their questions to a commit; ring for who gets them."""
+        asks, letters = change.memory.asks, change.mail.letters
+        post.desk = desk_post(post.desk, letters, asks, self.context.owner, change.task.task_id)
+        if post.desk is not None and self.context.outside.ring is not None:
+            change.on_applied(self._ring, post)
+
+    def _ring(self, post: Post) -> None:
+        if post.desk is not None and self.context.outside.ring is not None:
+            self.context.outside.ring(
+                {name for letter in post.desk.letters for name in letter.recipients}
+            )
+
+    async def prepare(self, post: Post) -> None:
+        """Address letters in threads to those who are members now."""
+        if post.desk is None or all(each.recipients for each in post.desk.letters):
+            return
+        letters = []
+        for letter in post.desk.letters:
+            if letter.thread_id and not letter.recipients:
+                found = await self.context.store.find_thread(self.context.swarm, letter.thread_id)
+                members = [member.name for member in found[1]] if found else []
+                left_out = (letter.sender, *self.context.agents)
+                letter = letter._replace(
+                    recipients=tuple(name for name in members if name not in left_out)
+                )
+            letters.append(letter)
+        post.desk = replace(post.desk, letters=tuple(letters))
+
+    async def repaired(self, post: Post) -> bool:
+        """Take letters out of a commit that exist.
+
+        An agent that is called twice for messages with the same id makes the same letters again.
+        """
+        if post.desk is None:
+            return False
+        ids = [letter.letter_id for letter in post.desk.letters]
+        found = await self.context.store.letters_by_id(self.context.swarm, ids)
+        known = {letter.letter_id for letter, _ in found}
+        letters = tuple(each for each in post.desk.letters if each.letter_id not in known)
+        post.desk = replace(post.desk, letters=letters)
+        return bool(known)
 
 
 @dataclass(slots=True, eq=False)

@@ -14,17 +14,30 @@ from dataclasses import dataclass, field
 from mail.core.addresses import create_agent_address, local_agent_name
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
-from mail.core.runtime.active_tasks import Turn
+from mail.core.runtime.active_tasks import ActiveTask, Turn
 from mail.core.runtime.context import RuntimeContext
+from mail.core.runtime.subjects import TaskSubject
 from mail.core.runtime.submission import Submissions
-from mail.core.runtime.transaction import TaskChange
+from mail.core.runtime.transaction import Ending, TaskChange
 from mail.core.runtime.turn import Control, ControlKind, ManualStep, Phase, ResponseType
 from mail.core.runtime.turn_end import TurnEnd
+from mail.core.runtime.turn_result import TurnResult
+from mail.core.runtime.waiters import RunResult
 from mail.core.schema import check_task_id
 from mail.core.suggest import did_you_mean
+from mail.core.tasks import TaskState
 from mail.core.wire import MAILMessage
 from mail.db.post import Post, TurnCommit
-from mail.errors import ConfigError, MAILError, ProtocolError, StoreError, UnknownAgent
+from mail.errors import (
+    ConfigError,
+    MAILError,
+    ProtocolError,
+    ShuttingDown,
+    StepFailed,
+    StoreError,
+    TaskError,
+    UnknownAgent,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +57,110 @@ class StepRequest:
     ctx_ratio: float = 0.0
     llm: str | None = None
     system: str | None = None
+
+
+@dataclass(slots=True, eq=False)
+class ManualSubject(TaskSubject):
+    """Knows how each step came to its end. Whoever gave up waiting is passed over."""
+
+    context: RuntimeContext
+
+    def unwanted(self, turn: Turn) -> bool:
+        """Tell whether a turn is a step that nobody waits for any more."""
+        queued = turn.queued
+        begun = queued.goes_on or queued.filed
+        return queued.of_step and not begun and queued.step_ref not in turn.task.steps_due
+
+    def failed(self, change: TaskChange, turn: Turn, reason: str) -> bool:
+        """Leave a failure to the driver, who is told when it is stored."""
+        return turn.manual is not None
+
+    def awaits(self, change: TaskChange) -> bool:
+        """Tell whether there is a driver, who knows what comes next."""
+        return self.context.status.manual
+
+    idle = awaits
+
+    def ended(self, change: TaskChange, ending: Ending) -> None:
+        """Take back the steps of the run."""
+        task = change.task
+        paused = change.memory.row.state is TaskState.PAUSED
+        for queued in self.context.mailbox.queued_messages(task.task_id):
+            if queued.of_step and (not paused or queued.step_ref in task.steps_due):
+                change.on_applied(self.context.mailbox.remove, queued)
+                ending.settled += (queued.seq,)
+        running = [turn for turn in task.turns.values() if turn.queued.of_step]
+        ending.settled += tuple(turn.seq for turn in running if turn.phase is Phase.MODEL)
+
+    def last(self, change: TaskChange, turn_result: TurnResult | None) -> None:
+        """Have callers told how their steps ended, once it is stored."""
+        turn, ending = change.turn, change.ending
+        if turn is not None and turn.manual is not None and turn_result is not None:
+            change.on_applied(self._answer, change, turn, turn.manual, turn_result)
+        if ending is not None and change.task.steps_due:
+            change.on_applied(self._give_up, change.task, ending.result)
+
+    def stopped(self, task: ActiveTask) -> None:
+        """Tell the callers of steps that the runtime stops."""
+        for ref in list(task.steps_due):
+            self._fail(task, ref, ShuttingDown(task.task_id))
+
+    def _answer(
+        self, change: TaskChange, turn: Turn, step: ManualStep, turn_result: TurnResult
+    ) -> None:
+        """Tell the caller of a turn's step how it ended, when the stored turn has ended it."""
+        task, ref = turn.task, step.ref
+        if ref not in task.steps_due:
+            self._answer_resumer(step, task, turn_result, change.last_event)
+        elif turn_result.told is not None:
+            self._fail(task, ref, StepFailed(turn_result.told, task.task_id, turn.agent))
+        elif turn_result.spoken is not None:
+            self._resolve(task, ref, turn_result.spoken.to_wire())
+        elif turn_result.completes is not None and change.ending is not None:
+            self._resolve(task, ref, change.ending.result.message)
+        elif task.open_calls(turn.agent):
+            self._fail(task, ref, task.paused_error())
+
+    def _give_up(self, task: ActiveTask, result: RunResult) -> None:
+        """Tell the callers of steps that the run ended or pauses before their agents spoke."""
+        if result.status is TaskState.PAUSED:
+            error: MAILError = task.paused_error()
+        else:
+            error = TaskError(f"the task is {result.status}; the step ended without an answer")
+        for ref in list(task.steps_due):
+            self._fail(task, ref, error)
+
+    def _answer_resumer(
+        self, step: ManualStep, task: ActiveTask, turn_result: TurnResult, last_event: int
+    ) -> None:
+        """Tell who answered the breakpoint calls of a step what came of it."""
+        reason = turn_result.told
+        if reason is not None:
+            composer = self.context.composer
+            told = composer.system_completion(task.task_id, Subject.TASK_ERROR, reason)
+        elif turn_result.spoken is not None:
+            told = turn_result.spoken
+        else:
+            return
+        status = TaskState.RUNNING if reason is None else TaskState.FAILED
+        result = RunResult(
+            task_id=task.task_id, message=told.to_wire(), status=status, reason=reason
+        )
+        for waiter in [waiter for waiter in task.waiters if step.ref in waiter.steps]:
+            waiter.leave()
+            waiter.end_at(last_event)
+            waiter.resolve(result)
+
+    def _resolve(self, task: ActiveTask, ref: str, message: MAILMessage) -> None:
+        answer = task.steps_due.pop(ref, None)
+        if answer is not None and not answer.done():
+            answer.set_result(message)
+
+    def _fail(self, task: ActiveTask, ref: str, error: MAILError) -> None:
+        answer = task.steps_due.pop(ref, None)
+        if answer is not None and not answer.done():
+            answer.set_exception(error)
+            answer.exception()  # a caller that left already must not cause a warning
 
 
 @dataclass(slots=True, eq=False)

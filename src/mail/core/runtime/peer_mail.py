@@ -28,12 +28,13 @@ from mail.core.pieces import json_line
 from mail.core.runtime.active_tasks import ActiveTask, TaskMemory
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import Mail, MailDelivery
+from mail.core.runtime.federation import FederationSubject
 from mail.core.runtime.held_calls import UNANSWERED, free_call_id
 from mail.core.runtime.mailbox import Hold
 from mail.core.runtime.mailbox_loader import MailboxLoader
 from mail.core.runtime.peering import with_runner
 from mail.core.runtime.submission import RunRequest, Submissions
-from mail.core.runtime.transaction import TaskChange
+from mail.core.runtime.transaction import Ending, TaskChange
 from mail.core.runtime.turn import Control, ControlKind
 from mail.core.runtime.turn_end import TurnEnd
 from mail.core.runtime.turn_result import EventDraft
@@ -89,6 +90,7 @@ class PeerDoor:
     context: RuntimeContext
     submissions: Submissions
     turn_end: TurnEnd
+    federation: FederationSubject
     mail_delivery: MailDelivery
     mailbox_loader: MailboxLoader
 
@@ -178,7 +180,7 @@ class PeerDoor:
                     peering, reports = change.memory.peers(), read_reports(mail.control.reports)
                     peering.hear(node_of(mail.control, mail.peer), reports)
                     peering.closed = False  # somebody waits
-                self.turn_end.tell_peers(change)
+                self.federation.last(change)
         return mail.receipt
 
     def _check_control(self, mail: PeerMail) -> None:
@@ -395,7 +397,7 @@ class PeerDoor:
             ref=envelope.ref,
             timestamp=packed.moment,
         )
-        self.mail_delivery.send_away(packed, answer, PeerControl("ended", task.row.state))
+        self.federation.send(packed, answer, PeerControl("ended", task.row.state))
 
     def _go_on(self, change: TaskChange, envelope: Envelope, *, closed: bool) -> bool:
         """Set the state in which a message finds or opens its task; tell whether a run begins.
@@ -425,9 +427,18 @@ class PeerDoor:
         self._file(change, mail)
         if change.memory.row.state in _OPEN:
             post.cancel_mail = cancelled
-            ending = self.turn_end.endings.end_for_host(change, cancelled=cancelled)
-            self.turn_end.end(change, ending)
-            self.turn_end.tell_peers(change)
+            change.ending = self._ending(change, cancelled=cancelled)
+            self.turn_end.finish(change)
+
+    def _ending(self, change: TaskChange, *, cancelled: bool) -> Ending:
+        """End a run as the swarm whose task it is has: its mail is void, no answer expected."""
+        asks, endings = change.memory.asks, self.turn_end.endings
+        for question in asks.waited("for_peer", peer=change.memory.host):
+            asks.release(question)
+        if cancelled:
+            return endings.cancel(change)
+        settled, told = endings.drop_people(change), "the task was completed elsewhere"
+        return endings.end(change, Subject.TASK_COMPLETE, told, everybody=True, settled=settled)
 
     def _pause(self, change: TaskChange, post: Post, mail: PeerMail, control: PeerControl) -> None:
         """Show the breakpoint calls of a peer's agents as the task's own."""
@@ -445,7 +456,7 @@ class PeerDoor:
         change.mail.events.append(told.row(memory.now()))
         memory.put(*rows)
         post.calls = tuple(rows)
-        self.turn_end.pause(change)
+        self.turn_end.endings.hold(change)
 
     def _surfaced(self, task: TaskMemory, mail: PeerMail, control: PeerControl) -> list[CallRow]:
         """Return the rows of a peer's open calls that are not known yet."""

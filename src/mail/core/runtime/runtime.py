@@ -19,28 +19,30 @@ from mail.core.runtime.context import Outside, RuntimeContext, Status, SwarmPart
 from mail.core.runtime.correspondence import ReceiptNews
 from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.endings import Endings
+from mail.core.runtime.federation import FederationSubject, WaitHints
 from mail.core.runtime.held_calls import late_answer
 from mail.core.runtime.histories import Histories
 from mail.core.runtime.interswarm import Federation
-from mail.core.runtime.letters import DeskMail, LetterDoor
+from mail.core.runtime.letters import DeskMail, LetterDoor, LetterSubject
 from mail.core.runtime.mailbox import Mailbox
 from mail.core.runtime.mailbox_loader import MailboxLoader
-from mail.core.runtime.manual import ManualSteps, StepRequest
-from mail.core.runtime.manual_replies import ManualReplies
+from mail.core.runtime.manual import ManualSteps, ManualSubject, StepRequest
+from mail.core.runtime.pauses import PauseSubject
 from mail.core.runtime.peer_mail import PeerDoor
 from mail.core.runtime.runs import FollowedRun, Run
 from mail.core.runtime.scheduler import Scheduler
 from mail.core.runtime.set_aside import SetAside
 from mail.core.runtime.settings import UNSET, RuntimeSettings, Unset
+from mail.core.runtime.subjects import hooks_of
 from mail.core.runtime.submission import RunRequest, Submissions
 from mail.core.runtime.system_messages import SystemMessages
+from mail.core.runtime.teams import TeamSubject
 from mail.core.runtime.tool_dispatch import ToolDispatcher
 from mail.core.runtime.transaction import log_reports
 from mail.core.runtime.turn_end import TurnEnd
 from mail.core.runtime.turn_runner import TurnRunner
 from mail.core.runtime.validation import check_names
 from mail.core.runtime.views import OwnEvents, RuntimeViews
-from mail.core.runtime.wait_hints import WaitHints
 from mail.core.suggest import did_you_mean
 from mail.core.tasks import MAILTask, TaskState
 from mail.core.teams import NO_TEAMS, Teams
@@ -177,20 +179,21 @@ class MAILRuntime(Federation, RuntimeViews):
             ),
             outside=Outside(self._gateway, self._ring, self._blobs),
             status=Status(print_llm_streams),
-            on_deadline=self._watch_deadlines,
         )
         self._scheduler = Scheduler(context)
         mail_delivery = MailDelivery(context)
-        self._hints = WaitHints(context)
-        self._steps = ManualReplies(context)
-        self._turn_end = TurnEnd(
-            context,
-            Endings(context, mail_delivery),
-            mail_delivery,
-            SystemMessages(context),
-            self._steps,
-            self._hints,
-        )
+        self._hints, endings = WaitHints(context), Endings(context)
+        system_messages = SystemMessages(context, endings, mail_delivery)
+        self._turn_end = TurnEnd(context, endings, mail_delivery, system_messages)
+        federation = FederationSubject(context, mail_delivery, system_messages, self._hints)
+        subjects = [
+            TeamSubject(context, mail_delivery, self._turn_end.check),
+            PauseSubject(context, mail_delivery, endings, self._watch_deadlines),
+            ManualSubject(context),
+            LetterSubject(context),
+            federation,
+        ]
+        context.hooks = hooks_of(subjects)
         context.wake = self._scheduler.pump
         tool_dispatcher = ToolDispatcher(context, ActionRunner(context))
         turns = TurnRunner(context, tool_dispatcher, self._turn_end)
@@ -198,7 +201,7 @@ class MAILRuntime(Federation, RuntimeViews):
         mailbox_loader = MailboxLoader(context, mail_delivery, self._turn_end)
         self._submissions = Submissions(context, mail_delivery, self._turn_end, mailbox_loader)
         self._peer_door = PeerDoor(
-            context, self._submissions, self._turn_end, mail_delivery, mailbox_loader
+            context, self._submissions, self._turn_end, federation, mail_delivery, mailbox_loader
         )
         self._letter_door = LetterDoor(context, self._submissions, mail_delivery)
         self._set_aside = SetAside(context, self._submissions, mailbox_loader)
@@ -334,9 +337,8 @@ class MAILRuntime(Federation, RuntimeViews):
         for task in self._context.active_tasks:
             for waiter in list(task.waiters):
                 waiter.fail(ShuttingDown(task.task_id))
-            for open_wait in task.waits.values():
-                open_wait.stop()
-            self._steps.close(task)
+            for stopped in self._context.hooks.stopped:
+                stopped(task)
         self._context.events.close()
         self.shutdown_event.set()
 

@@ -227,8 +227,8 @@ class Submissions:
             if change.memory.row.state in (TaskState.RUNNING, TaskState.PAUSED):
                 owner, row = self.context.owner, task.row
                 change.post = Post(owner, row, cancel_mail=True)
-                self.turn_end.end(change, self.turn_end.endings.cancel(change))
-                self.turn_end.tell_peers(change)
+                change.ending = self.turn_end.endings.cancel(change)
+                self.turn_end.finish(change)
 
     async def delete(self, task_id: str, *, cancel: bool) -> None:
         """Delete a task with everything that is stored of it.
@@ -368,7 +368,8 @@ class Submissions:
         store, owner = self.context.store, self.context.owner
         calls = await store.calls(owner, task.task_id)
         task.calls = {call.key: call for call in calls if not call.is_wait}
-        self.turn_end.restore_waits(task, calls)
+        for restored in self.context.hooks.restored:
+            restored(task, calls)
         task.offer = await load_offer(self.context, task.task_id)
         task.times.go_on_from(await store.latest_time(owner, task.task_id))
         await self._restore_ledger(task, row)
@@ -457,7 +458,8 @@ class Submissions:
     ) -> None:
         task.steps_due[ref] = answer
         if self.context.status.closed:
-            self.turn_end.steps.close(task)
+            for stopped in self.context.hooks.stopped:
+                stopped(task)
 
     async def decide(
         self, task_id: str, approval_id: str, answer: Answer, by: Answerer

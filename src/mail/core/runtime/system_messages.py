@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
-from mail.core.runtime.active_tasks import TaskMemory, Turn
+from mail.core.runtime.active_tasks import Turn
 from mail.core.runtime.context import RuntimeContext
+from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.endings import Endings
 from mail.core.runtime.transaction import Ending, TaskChange
 from mail.core.runtime.turn import Control, ControlKind
@@ -21,6 +22,7 @@ _STALL = (
     "This task has stalled: no message is waiting and no agent is working on it, but "
     "its caller has no answer yet. Call task_complete now with what you know."
 )
+_STALLED = "the task stalled: no agent has anything left to do, but none has finished it"
 _CYCLE = (
     "This task has stalled: all agents that could answer wait for each other: {path}. Call "
     "task_complete now with what you know."
@@ -34,6 +36,8 @@ class SystemMessages:
     """Writes messages in the system's name; their meaning to the engine is in their control."""
 
     context: RuntimeContext
+    endings: Endings
+    mail_delivery: MailDelivery
 
     def follow_up(self, turn: Turn, prompts: Sequence[Reprompt]) -> tuple[Envelope | None, Control]:
         """Return the one message that calls the agent again after its tools.
@@ -72,30 +76,38 @@ class SystemMessages:
         )
         return notice, control
 
-    def finish(
-        self, task: TaskMemory, reason: str, cycle: Sequence[str] = ()
-    ) -> tuple[Envelope, Control]:
-        """Return the message that asks the finisher to end the task (MAIL-TASK-14).
+    def rouse(self, change: TaskChange, cycle: Sequence[str] = ()) -> None:
+        """Ask for the end of a task in which nothing happens any more, once (MAIL-TASK-15).
+
+        Where everybody has acknowledged or ignored what came, that is the end (MAIL-TASK-26).
 
         Args:
-            task: The task.
-            reason: ``limit`` or ``stall``.
+            change: What it belongs to.
             cycle: The agents that wait for one another, if that is why it has stalled.
         """
+        handled = change.memory.handled
+        if handled and "read" not in handled.values():
+            change.ending = self.endings.settle(change, handled)
+        elif change.memory.row.finish_asked:
+            change.ending = self.endings.fail(change, _STALLED)
+        else:
+            self.ask_to_finish(change, "stall", cycle)
+
+    def ask_to_finish(self, change: TaskChange, reason: str, cycle: Sequence[str] = ()) -> None:
+        """Ask the finisher to end the task (MAIL-TASK-14); ``reason`` is ``limit`` or ``stall``."""
+        task, finisher = change.memory, self.context.parts.finisher
         if reason == "limit":
             subject, body = Subject.MAXIMUM_STEPS_REACHED, _LIMIT.format(limit=task.row.max_steps)
         else:
-            subject, body = Subject.TASK_STALLED, _STALL
-            if cycle:
-                body = _CYCLE.format(path=" -> ".join(cycle))
-        notice = self.context.composer.notice(
-            task.task_id, self.context.parts.finisher, subject, body
-        )
-        return notice, Control(ControlKind.FINISH, reason=reason)
+            path = " -> ".join(cycle)
+            subject, body = Subject.TASK_STALLED, _CYCLE.format(path=path) if cycle else _STALL
+        task.change(finish_asked=True)
+        notice = self.context.composer.notice(task.task_id, finisher, subject, body)
+        control = Control(ControlKind.FINISH, reason=reason)
+        self.mail_delivery.send(change.mail, notice, control)
+        task.finish = change.mail.queued_messages[-1]
 
-    def what_there_is(
-        self, change: TaskChange, endings: Endings, turn: Turn | None = None
-    ) -> Ending:
+    def what_there_is(self, change: TaskChange, turn: Turn | None = None) -> Ending:
         """End a task that its finisher did not finish with the newest mail it was sent."""
         task = change.memory
         finisher = {"address_type": "agent", "address": self.context.parts.finisher}
@@ -110,7 +122,7 @@ class SystemMessages:
             [_PARTIAL.format(limit=task.row.max_steps), *(bodies[-_SHOWN:] or ["(nothing)"])]
         )
         agent = turn.agent if turn else self.context.parts.finisher
-        return endings.complete_as(
+        return self.endings.complete_as(
             change, agent, answer, Subject.MAXIMUM_STEPS_REACHED, at_limit=True
         )
 

@@ -2,15 +2,13 @@
 
 The call stays open when its turn ends, as a breakpoint's does, but the task goes on: only the
 agent's lane is blocked. The open call is stored with its deadline, in the commit that sends the
-message. Whatever ends the wait answers the call in a commit of its own: the teammate's reply (which
-is then no mail any more), an interrupt, the end of the run, or the time.
+message. `mail.core.runtime.teams` begins and ends waits.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic_core import from_json, to_json
 
@@ -20,10 +18,6 @@ from mail.core.runtime.ledger import Ledger
 from mail.core.runtime.turn import Control
 from mail.core.tools.call import AgentToolCall, to_be_answered
 from mail.db.calls import CallRow
-from mail.db.records import HistoryRow
-
-NOT_OPENED: Final = "interrupted"
-"""What a wait ends with that cannot begin, because something more urgent has come."""
 
 
 class WaitDraft(NamedTuple):
@@ -132,21 +126,3 @@ class TeamWait:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-
-
-def end_of_waits(
-    answers: Iterable[tuple[TeamWait, str]],
-) -> tuple[tuple[CallRow, ...], tuple[HistoryRow, ...]]:
-    """Return what stores the results of waits: their calls, and the entries of their agents."""
-    rows, histories = [], []
-    for wait, result in answers:
-        rows.append(wait.row._replace(answer=result, status="responded"))
-        made = AgentToolCall.model_validate_json(wait.row.call)
-        entry = to_json([made.create_response_msg(result)]).decode()
-        histories.append(HistoryRow(wait.row.agent, entry))
-    return tuple(rows), tuple(histories)
-
-
-def read_waits(rows: Sequence[CallRow]) -> list[TeamWait]:
-    """Return the open waits among a task's stored calls; see `CallRow.is_wait`."""
-    return [TeamWait.of_row(row) for row in rows if row.is_wait and row.answer is None]

@@ -11,23 +11,19 @@ import logging
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Self
 
+from mail.core.envelope import Envelope
 from mail.core.runtime.active_tasks import ActiveTask, TaskMemory, Turn
 from mail.core.runtime.context import RuntimeContext
-from mail.core.runtime.correspondence import desk_post
 from mail.core.runtime.delivery import Mail, MailDelivery
-from mail.core.runtime.teams import end_of_waits
 from mail.core.runtime.turn_result import EventDraft
 from mail.core.runtime.waiters import RunResult, Waiter
 from mail.core.tasks import TaskState
-from mail.db.calls import CallRow
-from mail.db.desk import DeskPost, LetterRow
-from mail.db.ledger import LedgerPart
 from mail.db.post import Post, Receipt, TurnCommit, size_beside_task
-from mail.db.records import EventRow, HistoryRow, MemoryRow, OutboxRow, TaskRow
+from mail.db.records import EventRow, MemoryRow, TaskRow
 from mail.errors import DeskConflict, ShuttingDown, StoreConflict, StoreError, UnknownTask
 
 logger = logging.getLogger(__name__)
@@ -42,34 +38,25 @@ class Ending:
     """The end of a run as it goes into a commit; the last event is the terminal one.
 
     ``unanswered`` are the messages that it leaves to a later end; none if it is ``everybody``'s.
-    ``outbox`` is what other swarms are told of it, ``letters`` what participants are; with
-    ``close_requests`` nobody waits for the answers of other swarms any more.
+    ``settled`` are the numbers of deliveries that are void.
     """
 
     result: RunResult
+    message: Envelope
     events: tuple[EventRow, ...]
     response: str
     everybody: bool = False
     unanswered: set[str] = field(default_factory=set)
-    calls: tuple[CallRow, ...] = ()
-    histories: tuple[HistoryRow, ...] = ()
     settled: tuple[int, ...] = ()
     memories: tuple[MemoryRow, ...] = ()
-    outbox: tuple[OutboxRow, ...] = ()
-    letters: tuple[LetterRow, ...] = ()
-    close_requests: bool = False
 
     def add_to(self, post: Post) -> None:
-        """Add it to a commit, behind what that holds already; but for its letters."""
+        """Add it to a commit, behind what that holds already."""
         post.events += self.events
-        post.histories += self.histories
-        post.calls += self.calls
         post.memories += self.memories
         post.settled += self.settled
-        post.outbox += self.outbox
         post.response = self.response
         post.snapshot = True
-        post.close_requests = self.close_requests
 
 
 @dataclass(slots=True, eq=False)
@@ -125,7 +112,7 @@ class TaskChange:
     def mail(self) -> Mail:
         """The messages that are sent."""
         if self._mail is None:
-            self._mail = Mail(self.memory)
+            self._mail = Mail(self.memory, self.applied)
         return self._mail
 
     @property
@@ -212,28 +199,15 @@ class TaskChange:
                 post.deliveries = mail.deliveries
             post.events = (*post.events, *mail.events)
             post.outbox += mail.outbox
-            if mail.answers:
-                answered, entries = end_of_waits(mail.answers)
-                post.calls += answered
-                post.histories = entries + post.histories
+            post.calls += mail.calls
+            post.histories += mail.histories
         if self.ending is not None:
             self.ending.add_to(post)
         if memory is not None:
-            letters = mail.letters if mail is not None else ()
-            letters += self.ending.letters if self.ending is not None else ()
-            owner = self.context.owner
-            post.desk = desk_post(post.desk, letters, memory.asks, owner, self.task.task_id)
-            post.ledger = self._with_peering(memory, ledger)
+            post.ledger = ledger
+            for collected in self.context.hooks.collected:
+                collected(self, post)
         return post
-
-    def _with_peering(self, memory: TaskMemory, ledger: LedgerPart | None) -> LedgerPart | None:
-        """Return what changes in the ledger, with what is known of other swarms if that does."""
-        peering, known = memory.peering, self.task.peering
-        if peering is None or (
-            known is not None and peering.is_as(known) and not (ledger and ledger.first)
-        ):
-            return ledger
-        return (ledger or LedgerPart())._replace(peering=peering.to_json())
 
     async def _commit(self, post: Post) -> None:
         """Store it.
@@ -259,13 +233,13 @@ class TaskChange:
         context, pause = self.context, _FIRST_PAUSE
         while True:
             try:
-                if post.desk is not None:
-                    await _address(context, post, post.desk)
+                for prepare in context.hooks.prepare:
+                    await prepare(post)
                 post.task = self._row()
                 receipt = await self._store(post)
             except DeskConflict:
                 context.status.degraded = None
-                if not (self.patient and await _leave_out_known(context, post)):
+                if not (self.patient and await self._is_repaired(post)):
                     raise
             except StoreConflict:
                 context.status.degraded = None
@@ -278,6 +252,12 @@ class TaskChange:
             else:
                 context.status.degraded = None
                 return receipt
+
+    async def _is_repaired(self, post: Post) -> bool:
+        for repaired in self.context.hooks.repaired:
+            if await repaired(post):
+                return True
+        return False
 
     def _row(self) -> TaskRow:
         """Return the row that is stored: what model calls have used is the newest."""
@@ -323,17 +303,21 @@ class TaskChange:
             task.account.bytes = self.receipt.bytes
             if self.waiter is not None:
                 self._let_wait(self.waiter)
-        for do in self.applied:
-            try:
-                do()
-            except Exception:  # what else is to be done must be done
-                logger.exception("a change of task '%s' was not applied", task.task_id)
+        self._do_applied()
         if post is not None:
             context.events.publish(task.task_id, self.receipt.first_event, post.events)
             if self._mail is not None:
                 self._hand_out(self._mail)
-            self._sent_away(post)
+            if post.webhooks and context.settings.news is not None:
+                context.settings.news.wake()
         context.wake()
+
+    def _do_applied(self) -> None:
+        for do in self.applied:
+            try:
+                do()
+            except Exception:  # what else is to be done must be done
+                logger.exception("a change of task '%s' was not applied", self.task.task_id)
 
     def _let_wait(self, waiter: Waiter) -> None:
         """Register who waits, before the events are published that concern them."""
@@ -351,18 +335,6 @@ class TaskChange:
         delivery = MailDelivery(self.context)
         for by, turn in delivery.hand_out(self.task, mail, self.receipt.seqs):
             self.later.append(partial(_told_of_interrupt, self.context, turn, by))
-
-    def _sent_away(self, post: Post) -> None:
-        """Tell the gateway of mail for other swarms, who has got letters, and the webhook."""
-        context = self.context
-        if post.outbox and context.outside.gateway is not None:
-            context.outside.gateway.wake({row.peer for row in post.outbox})
-        if post.desk is not None and context.outside.ring is not None:
-            context.outside.ring(
-                {name for letter in post.desk.letters for name in letter.recipients}
-            )
-        if post.webhooks and context.settings.news is not None:
-            context.settings.news.wake()
 
 
 async def _told_of_interrupt(context: RuntimeContext, turn: Turn, by: str) -> None:
@@ -432,39 +404,6 @@ async def delete(context: RuntimeContext, task: ActiveTask) -> None:
         except StoreConflict:
             raise UnknownTask(task.task_id) from None
         task.deleted, task.stored = True, False
-
-
-# --- letters --------------------------------------------------------------------------------------
-
-
-async def _address(context: RuntimeContext, post: Post, desk: DeskPost) -> None:
-    """Address letters in threads to those who are members now."""
-    if all(each.recipients for each in desk.letters):
-        return
-    letters = []
-    for letter in desk.letters:
-        if letter.thread_id and not letter.recipients:
-            found = await context.store.find_thread(context.swarm, letter.thread_id)
-            members = [member.name for member in found[1]] if found else []
-            others = (name for name in members if name not in (letter.sender, *context.agents))
-            letter = letter._replace(recipients=tuple(others))
-        letters.append(letter)
-    post.desk = replace(desk, letters=tuple(letters))
-
-
-async def _leave_out_known(context: RuntimeContext, post: Post) -> bool:
-    """Take letters out of a commit that exist, and tell whether there were any.
-
-    An agent that is called twice for messages with the same id makes the same letters again.
-    """
-    if post.desk is None:
-        return False
-    ids = [letter.letter_id for letter in post.desk.letters]
-    found = await context.store.letters_by_id(context.swarm, ids)
-    known = {letter.letter_id for letter, _ in found}
-    letters = tuple(each for each in post.desk.letters if each.letter_id not in known)
-    post.desk = replace(post.desk, letters=letters)
-    return bool(known)
 
 
 # --- cancellation ---------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from pydantic_core import from_json, to_json
 from mail.core.envelope import Envelope
 from mail.core.render import as_untrusted
 from mail.core.runtime.histories import Entry, with_arguments
-from mail.core.runtime.teams import WaitDraft
+from mail.core.runtime.team_waits import WaitDraft
 from mail.core.tools.call import INVALID_JSON_KEY, TOO_LONG_KEY, AgentToolCall
 from mail.core.tools.catalogue import PASSIVE
 from mail.core.wire import MessageKind

@@ -25,7 +25,7 @@ from mail.core.runtime.active_tasks import ActiveTask, Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.handlers import HANDLERS, ToolContext
-from mail.core.runtime.held_calls import accepted_call, describe, split_held
+from mail.core.runtime.held_calls import accepted_call, describe, runs_calls, split_held
 from mail.core.runtime.histories import Entry
 from mail.core.runtime.settings import Quota, RuntimeSettings
 from mail.core.runtime.tool_dispatch import ToolDispatcher
@@ -401,7 +401,7 @@ class TurnRunner:
     async def run(self, turn: Turn) -> None:
         """Run a turn to its commit."""
         try:
-            if turn.manual is not None and await self.turn_end.forsaken(turn):
+            if turn.manual is not None and await self.turn_end.unwanted(turn):
                 return
             limited = turn.task.row.max_steps is not None
             if limited and await self.turn_end.stopped_by_limit(turn):
@@ -409,7 +409,7 @@ class TurnRunner:
             again = turn.queued.recovered or turn.queued.filed
             journal = await self._recover(turn) if again else {}
             if journal is None:
-                await self.turn_end.bury(turn)
+                await self._bury(turn)
                 return
             if turn.decided:
                 await self._carry_out(turn, journal)
@@ -462,7 +462,7 @@ class TurnRunner:
     async def _carry_out(self, turn: Turn, journal: Mapping[str, JournalRow]) -> None:
         """Run a call that somebody has accepted, or end a run because somebody ignored one."""
         turn.phase = Phase.ACTING  # no interrupt stops it
-        if not turn.runs and self.turn_end.runs_calls(turn.task):
+        if not turn.runs and runs_calls(turn.task, self.context):
             await self.turn_end.put_off(turn, _BEFORE_END)
             return
         turn_result = TurnResult(turn.task.now)
@@ -686,12 +686,28 @@ class TurnRunner:
     async def _failed(self, turn: Turn, reason: str) -> None:
         turn_result = TurnResult(turn.task.now)
         turn_result.events.extend(turn.reports)
-        reason = storable(redact_foreign(reason))
+        await self._give_up(turn, turn_result, storable(redact_foreign(reason)))
+
+    async def _bury(self, turn: Turn) -> None:
+        """Put mail aside that killed the process again and again."""
+        turn_result = TurnResult(turn.task.now)
+        failure = (
+            f"the server crashed {self.context.settings.max_attempts} times while agent "
+            f"'{turn.agent}' worked on this message"
+        )
+        text = f"mail {turn.seq} of agent {turn.agent} is set aside: {failure}"
+        told = {"caller": turn.agent, "number": turn.seq, "reason": failure}
+        turn_result.log("mail_set_aside", text, **told)
+        await self._give_up(turn, turn_result, failure, dead=failure)
+
+    async def _give_up(
+        self, turn: Turn, turn_result: TurnResult, reason: str, dead: str | None = None
+    ) -> None:
         if turn.decided:
             turn_result.give_up(accepted_call(turn), reason)
         else:
             turn_result.failure = reason
-        await self.turn_end.commit(turn, turn_result)
+        await self.turn_end.commit(turn, turn_result, dead=dead)
 
 
 async def _let_others_on() -> None:

@@ -1,0 +1,108 @@
+"""What subjects add to the changes of a task: federation, letters, teams, pauses, manual mode.
+
+Each is a module of its own with a class derived from `TaskSubject`, which the runtime makes and
+registers. The end of a turn, the end of a run and the commit call whoever overrides a method, in
+the order of registration; they name no subject. So a new one touches no module of another.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from mail.core.envelope import Envelope
+from mail.core.runtime.active_tasks import ActiveTask, Turn
+from mail.core.runtime.context import Hooks
+from mail.core.runtime.delivery import Mail
+from mail.core.runtime.transaction import Ending, TaskChange
+from mail.core.runtime.turn import Control
+from mail.core.runtime.turn_result import TurnResult
+from mail.db.calls import CallRow
+from mail.db.post import Post
+
+
+class TaskSubject:
+    """A subject that adds nothing. Methods with a truth value stop at the first that says True."""
+
+    # --- mail -----------------------------------------------------------------------------------
+
+    def addressed(self, mail: Mail, envelope: Envelope) -> None:
+        """Send a message to those of its recipients that are not in the mailbox."""
+
+    def takes(self, mail: Mail, name: str, envelope: Envelope, control: Control | None) -> bool:
+        """Take a message for an agent, which does not get into the mailbox then."""
+        return False
+
+    def answered(self, mail: Mail, agent: str, results: Sequence[dict[str, str]]) -> None:
+        """Send an agent that is elsewhere the results of its calls: their ids and contents."""
+
+    # --- the end of a turn ----------------------------------------------------------------------
+
+    def unwanted(self, turn: Turn) -> bool:
+        """Tell whether nobody wants a turn any more that is about to begin."""
+        return False
+
+    def concluded(self, change: TaskChange, turn: Turn, turn_result: TurnResult) -> None:
+        """Note what a turn has read and done, before its mail is sent."""
+
+    def pauses(self, change: TaskChange, turn: Turn, turn_result: TurnResult) -> bool:
+        """Let the task wait for the results of a turn's calls."""
+        return False
+
+    def failed(self, change: TaskChange, turn: Turn, reason: str) -> bool:
+        """Tell whoever a turn's agent works for that it failed."""
+        return False
+
+    # --- a task without turns -------------------------------------------------------------------
+
+    def watches(self, task: ActiveTask) -> bool:
+        """Tell whether a task is to be looked after even when nothing is left to do in it."""
+        return False
+
+    def paused(self, change: TaskChange) -> None:
+        """Decide what becomes of a paused task whose turns have ended."""
+
+    def awaits(self, change: TaskChange) -> bool:
+        """Tell whether something is awaited that comes from outside the mailbox."""
+        return False
+
+    def idle(self, change: TaskChange) -> bool:
+        """Decide what becomes of a task in which nothing happens; True also if it is to wait."""
+        return False
+
+    # --- every change ---------------------------------------------------------------------------
+
+    def ended(self, change: TaskChange, ending: Ending) -> None:
+        """Add what the end of a run closes, and whom it tells."""
+
+    def last(self, change: TaskChange, turn_result: TurnResult | None) -> None:
+        """Add what depends on all other decisions; with the result of a turn, if it ends."""
+
+    def collected(self, change: TaskChange, post: Post) -> None:
+        """Complete a commit that has everything else."""
+
+    async def prepare(self, post: Post) -> None:
+        """Complete a commit from the store, each time that it is tried."""
+
+    async def repaired(self, post: Post) -> bool:
+        """Mend a commit that the mail desk has refused; True if it is to be tried again."""
+        return False
+
+    # --- in memory ------------------------------------------------------------------------------
+
+    def restored(self, task: ActiveTask, calls: Sequence[CallRow]) -> None:
+        """Take up a task from the store, with all of its calls."""
+
+    def stopped(self, task: ActiveTask) -> None:
+        """Let go of those who wait, because the runtime stops."""
+
+
+def hooks_of(subjects: Sequence[TaskSubject]) -> Hooks:
+    """Return the methods that subjects override, in their order."""
+    found: dict[str, Any] = {
+        name: tuple(
+            getattr(subject, name)
+            for subject in subjects
+            if getattr(type(subject), name) is not getattr(TaskSubject, name)
+        )
+        for name in Hooks._fields
+    }
+    return Hooks(**found)
