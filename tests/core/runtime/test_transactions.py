@@ -40,23 +40,12 @@ def send(tool: str, target: str, body: str) -> tuple[str, dict[str, Any]]:
 
 
 ERRORS = {"fails": StoreError("it is full"), "conflict": StoreConflict("no")}
-NOT_YET: set[str] = set()
-_OLD = {
-    *("joins", "cancels", "retries"),
-    *("ask", "finish", "review", "guarded", "write", "interrupt", "wait"),
-    *("peer_answers", "peer_pauses", "delivered"),
-}
 
 
 def _tried(*names: str) -> list[Any]:
-    """Return each name with each error; what is known to be wrong is marked."""
+    """Return each name with each error."""
     return [
-        pytest.param(
-            name,
-            error,
-            marks=[pytest.mark.xfail(strict=True)] if name in NOT_YET else [],
-            id=f"{name}-{kind}",
-        )
+        pytest.param(name, error, id=f"{name}-{kind}")
         for name in names
         for kind, error in ERRORS.items()
     ]

@@ -1,0 +1,60 @@
+"""A subject that brings its own methods takes part in every change of a task."""
+
+from collections import Counter
+from typing import Any
+
+from mail.core.runtime.context import Hooks
+from mail.core.runtime.delivery import Mail
+from mail.core.runtime.subjects import TaskSubject, hooks_of
+from mail.core.runtime.transaction import Ending, TaskChange
+from mail.core.runtime.turn_result import EventDraft
+from mail.testing import replies
+from tests.support.swarm import runtime_of, supervisor, user_message, worker
+
+
+class Ledger(TaskSubject):
+    """Counts messages and turns, and adds an event to the end of a run."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def addressed(self, mail: Mail, envelope: Any) -> None:
+        self.counts["messages"] += 1
+
+    def concluded(self, change: TaskChange, *_: object) -> None:
+        change.on_applied(self.counts.update, ["turns"])
+
+    def ended(self, change: TaskChange, ending: Ending) -> None:
+        told = EventDraft("audit", f"the run ended {ending.result.status}", {"caller": "ledger"})
+        change.mail.events.append(told.row(change.mail.moment))
+
+
+def test_only_what_a_subject_overrides_is_called() -> None:
+    ledger = Ledger()
+    assert hooks_of([TaskSubject()]) == Hooks()
+    assert hooks_of([TaskSubject(), ledger]) == Hooks(
+        addressed=(ledger.addressed,), concluded=(ledger.concluded,), ended=(ledger.ended,)
+    )
+
+
+async def test_a_new_subject_takes_part_in_turns_and_endings() -> None:
+    ask = [("send_request", {"target": "worker", "subject": "Job", "body": "dig"})]
+    answer = [("send_response", {"target": "supervisor", "subject": "Re", "body": "dug"})]
+    runtime = runtime_of(
+        {
+            "supervisor": supervisor(
+                replies(ask, [("task_complete", {"finish_message": "done"})]), ("worker",)
+            ),
+            "worker": worker(replies(answer), ("supervisor",)),
+        }
+    )
+    ledger, before = Ledger(), runtime._context.hooks
+    mine = hooks_of([ledger])
+    runtime._context.hooks = Hooks(*(a + b for a, b in zip(before, mine, strict=True)))
+    await runtime.submit_and_wait(user_message())
+    task = await runtime.read_task("task-1")
+    assert task is not None
+    told = [event.description for event in task.events if event.kind == "audit"]
+    assert told == ["the run ended completed"]
+    assert ledger.counts == {"messages": 3, "turns": 3}
+    await runtime.shutdown()
