@@ -241,7 +241,7 @@ async def test_tasks_of_callers_without_a_token_are_listed(
     place: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from mail.core.tasks import TaskState
-    from mail.db.post import Post
+    from mail.db.commit import Commit
     from mail.db.records import Owner, TaskRow
     from mail.db.urls import open_store
 
@@ -249,7 +249,7 @@ async def test_tasks_of_callers_without_a_token_are_listed(
     await store.open()
     stranger = Owner("test-swarm", "user", "vouched-for-elsewhere")
     row = TaskRow("done", str(stranger), (str(stranger),), "2026-01-01T00:00:00+00:00", "solo")
-    await store.post(Post(owner=stranger, task=row._replace(state=TaskState.COMPLETED)))
+    await store.commit(Commit(owner=stranger, task=row._replace(state=TaskState.COMPLETED)))
     await store.close()
     assert await mail("tasks", "list") == 0
     assert "user:vouched-for-elsewhere" in capsys.readouterr().out

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mail.core.tasks import TaskState
+from mail.db.commit import Commit, TurnCommit
 from mail.db.memory import MemoryStore
-from mail.db.post import Post, TurnCommit
 from mail.db.records import Delivery, EventRow, MemoryRow, Owner, TaskRow
 from mail.db.store import Store
 from tests.support.databases import DATABASES, Database
@@ -41,9 +41,9 @@ class Rows:
     def event(self, kind: str = "new_message", **changes: Any) -> EventRow:
         return EventRow(kind=kind, **{"timestamp": NOW} | changes)
 
-    def post(self, task_id: str = "t1", **changes: Any) -> Post:
+    def post(self, task_id: str = "t1", **changes: Any) -> Commit:
         fields: dict[str, Any] = {"owner": self.alice, "task": self.task(task_id)}
-        return Post(**fields | changes)
+        return Commit(**fields | changes)
 
     def turn(self, seq: int, task_id: str = "t1", **changes: Any) -> TurnCommit:
         fields: dict[str, Any] = {"owner": self.alice, "task": self.task(task_id)}
@@ -64,7 +64,7 @@ class Rows:
     async def begin(self, store: Store, task_id: str = "t1", **changes: Any) -> int:
         """Post a task with one delivery and return the delivery's number."""
         post = self.post(task_id, deliveries=(self.mail(task_id),), **changes)
-        return (await store.post(post)).seqs[0]
+        return (await store.commit(post)).seqs[0]
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mail.core.tasks import TaskState
+from mail.db.commit import Commit
 from mail.db.migrate import Migration, migrate, packaged_migrations, schema_version
-from mail.db.post import Post
 from mail.db.records import Owner
 from mail.db.sqlite.driver import SQLiteStore
 from mail.errors import StoreError
@@ -88,7 +88,7 @@ async def test_a_database_of_the_first_version_opens_and_keeps_its_tasks(tmp_pat
     row = await store.load_task(alice, "t1")
     assert row is not None and (row.state, row.usage) == (TaskState.COMPLETED, "{}")
     changed = row._replace(usage='{"a":{"calls":1}}')
-    await store.post(Post(owner=alice, task=changed))
+    await store.commit(Commit(owner=alice, task=changed))
     assert await store.load_task(alice, "t1") == changed
     await store.close()
     connection = sqlite3.connect(tmp_path / "mail.db")

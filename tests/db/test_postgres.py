@@ -56,9 +56,9 @@ class TestLostConnections:
     async def test_the_next_commit_and_the_next_read_go_through(
         self, store: PostgresStore, url: str, rows: Rows
     ) -> None:
-        await store.post(rows.post("before"))
+        await store.commit(rows.post("before"))
         assert await asyncio.to_thread(break_connections, url) >= 5
-        await store.post(rows.post("after"))
+        await store.commit(rows.post("after"))
         assert await asyncio.to_thread(break_connections, url) >= 1
         assert len(await store.list_tasks(rows.alice)) == 2
 
@@ -68,7 +68,7 @@ class TestLostConnections:
         async def work(number: int) -> None:
             for step in range(15):
                 post = rows.post(f"t{number}", events=(rows.event(description=str(step)),))
-                receipt = await store.post(post)
+                receipt = await store.commit(post)
                 assert receipt.first_event == step + 1
                 written.set()
 
@@ -97,22 +97,22 @@ class TestLostConnections:
         self, store: PostgresStore, url: str, rows: Rows, arrives: bool
     ) -> None:
         mail = (rows.mail(),)
-        await store.post(rows.post("first"))
+        await store.commit(rows.post("first"))
         broken = BrokenCommit(store, arrives=arrives)
-        receipt = await store.post(rows.post(deliveries=mail, events=(rows.event(),)))
+        receipt = await store.commit(rows.post(deliveries=mail, events=(rows.event(),)))
         assert broken.commits == 1
         assert receipt.first_event == 1
         assert [m.seq for m in await store.all_mail(rows.alice, "t1")] == list(receipt.seqs)
-        turn = await store.commit_turn(rows.turn(receipt.seqs[0], events=(rows.event(),)))
+        turn = await store.commit(rows.turn(receipt.seqs[0], events=(rows.event(),)))
         assert turn.first_event == 2
         assert len(await store.events(rows.alice, "t1")) == 2
 
     async def test_a_commit_without_an_answer_waits_for_the_database(
         self, cluster: Cluster, store: PostgresStore, rows: Rows
     ) -> None:
-        await store.post(rows.post("first"))
+        await store.commit(rows.post("first"))
         broken = BrokenCommit(store, arrives=True, then=lambda: cluster.stop(signal.SIGINT))
-        posting = asyncio.create_task(store.post(rows.post(events=(rows.event(),), new=True)))
+        posting = asyncio.create_task(store.commit(rows.post(events=(rows.event(),), new=True)))
         try:
             # Its last checkpoint may take half a minute on a busy disk.
             await asyncio.to_thread(broken.done.wait, 90)
@@ -135,7 +135,7 @@ class TestLostConnections:
         broken = BrokenCommit(store, arrives=True)
         assert store.driver._session is not None
         monkeypatch.setattr(store.driver._session.writer, "_was_committed", unknown)
-        posts = [asyncio.create_task(store.post(rows.post(f"t{n}", new=True))) for n in range(2)]
+        posts = [asyncio.create_task(store.commit(rows.post(f"t{n}", new=True))) for n in range(2)]
         await asyncio.sleep(0)
         await hold.release()
         results = await asyncio.gather(*posts, return_exceptions=True)
@@ -146,14 +146,14 @@ class TestLostConnections:
     async def test_readers_leave_the_writer_a_connection(
         self, store: PostgresStore, url: str, rows: Rows
     ) -> None:
-        await store.post(rows.post("first"))
+        await store.commit(rows.post("first"))
         async with locked(url, "task_responses"):
             readings = [asyncio.create_task(store.response(rows.alice, "first")) for _ in range(40)]
             await until_waiting(url, 19)
             assert store.driver._session is not None
             store.driver._session.writer._connection.terminate()
             async with asyncio.timeout(10):
-                await store.post(rows.post("second"))
+                await store.commit(rows.post("second"))
             assert not any(reading.done() for reading in readings)
         assert await asyncio.gather(*readings) == [None] * 40
 
@@ -171,36 +171,36 @@ class TestSilence:
     async def test_reads_and_writes_are_refused_and_go_on_afterwards(
         self, cluster: Cluster, store: PostgresStore, rows: Rows
     ) -> None:
-        await store.post(rows.post("first"))
+        await store.commit(rows.post("first"))
         await asyncio.to_thread(cluster.freeze)
         try:
             readings = [store.load_task(rows.alice, "first") for _ in range(40)]
-            posts = [store.post(rows.post(f"t{n}", new=True)) for n in range(100)]
+            posts = [store.commit(rows.post(f"t{n}", new=True)) for n in range(100)]
             results = await asyncio.gather(*readings, *posts, return_exceptions=True)
         finally:
             await asyncio.to_thread(cluster.thaw)
         assert {type(result) for result in results} == {StoreError}
         assert all("did not answer in time" in str(result) for result in results)
-        await store.post(rows.post("t0", new=True))
+        await store.commit(rows.post("t0", new=True))
         assert [task.task_id for task in await store.list_tasks(rows.alice)] == ["t0", "first"]
 
     async def test_who_waits_behind_an_unanswered_commit_is_refused(
         self, cluster: Cluster, store: PostgresStore, rows: Rows
     ) -> None:
-        await store.post(rows.post("first"))
+        await store.commit(rows.post("first"))
         broken = BrokenCommit(store, arrives=True, then=cluster.freeze)
-        posting = asyncio.create_task(store.post(rows.post("second", new=True)))
+        posting = asyncio.create_task(store.commit(rows.post("second", new=True)))
         try:
             # Its last checkpoint may take half a minute on a busy disk.
             await asyncio.to_thread(broken.done.wait, 90)
-            behind = [store.post(rows.post(f"t{n}", new=True)) for n in range(100)]
+            behind = [store.commit(rows.post(f"t{n}", new=True)) for n in range(100)]
             results = await asyncio.gather(*behind, return_exceptions=True)
             assert not posting.done()
         finally:
             await asyncio.to_thread(cluster.thaw)
         assert {type(result) for result in results} == {StoreError}
         assert (await posting).first_event == 1
-        await store.post(rows.post("t0", new=True))
+        await store.commit(rows.post("t0", new=True))
         names = [task.task_id for task in await store.list_tasks(rows.alice)]
         assert names == ["t0", "second", "first"]
 
@@ -226,7 +226,7 @@ class TestSilence:
     async def test_requests_one_after_the_other_are_not_refused_later_and_later(
         self, cluster: Cluster, store: PostgresStore, rows: Rows
     ) -> None:
-        await store.post(rows.post("first"))
+        await store.commit(rows.post("first"))
         await asyncio.to_thread(cluster.stop, signal.SIGINT)
         try:
             async with asyncio.timeout(25):  # the attempts of all would take more than 30 s
@@ -234,12 +234,12 @@ class TestSilence:
                     with pytest.raises(StoreError):
                         await store.load_task(rows.alice, "first")
                     with pytest.raises(StoreError):
-                        await store.post(rows.post(f"t{number}", new=True))
+                        await store.commit(rows.post(f"t{number}", new=True))
         finally:
             await asyncio.to_thread(cluster.start)
-        await store.post(rows.post("t0", new=True))
+        await store.commit(rows.post("t0", new=True))
         assert break_connections(store.driver._dsn) > 0
-        await store.post(rows.post("t1", new=True))  # tried again, as before
+        await store.commit(rows.post("t1", new=True))  # tried again, as before
         assert len(await store.list_tasks(rows.alice)) == 3
 
 
@@ -305,7 +305,7 @@ class TestClosing:
     ) -> None:
         store = PostgresStore(url, exclusive=exclusive)
         await store.open()
-        await store.post(rows.post())
+        await store.commit(rows.post())
         readings = [asyncio.create_task(store.load_task(rows.alice, "t1")) for _ in range(60)]
         await asyncio.sleep(0)
         await store.close()
@@ -318,14 +318,14 @@ class TestClosing:
         monkeypatch.setattr(postgres, "_CLOSE_SECONDS", 0.2)
         store = PostgresStore(url)
         await store.open()
-        await store.post(rows.post())
+        await store.commit(rows.post())
         async with locked(url, "tasks"):
             under_way = [
                 *(asyncio.create_task(store.load_task(rows.alice, "t1")) for _ in range(30)),
-                asyncio.create_task(store.post(rows.post("t2"))),
+                asyncio.create_task(store.commit(rows.post("t2"))),
             ]
             await until_waiting(url, 20)
-            under_way.append(asyncio.create_task(store.post(rows.post("t3"))))
+            under_way.append(asyncio.create_task(store.commit(rows.post("t3"))))
             await asyncio.sleep(0)
             async with asyncio.timeout(20):
                 await store.close()
@@ -339,12 +339,12 @@ class TestClosing:
     async def test_a_server_that_stays_away_is_not_waited_for(
         self, cluster: Cluster, store: PostgresStore, rows: Rows
     ) -> None:
-        await store.post(rows.post())
+        await store.commit(rows.post())
         await asyncio.to_thread(cluster.stop, signal.SIGINT)
         try:
             under_way = [
                 asyncio.create_task(store.load_task(rows.alice, "t1")),
-                *(asyncio.create_task(store.post(rows.post(f"t{n}"))) for n in range(300)),
+                *(asyncio.create_task(store.commit(rows.post(f"t{n}"))) for n in range(300)),
             ]
             await asyncio.sleep(0)
             async with asyncio.timeout(20):
@@ -362,9 +362,9 @@ class TestClosing:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setattr(postgres, "_CLOSE_SECONDS", 0.5)
-        await store.post(rows.post("first"))
+        await store.commit(rows.post("first"))
         broken = BrokenCommit(store, arrives=True, then=lambda: cluster.stop(signal.SIGINT))
-        posting = asyncio.create_task(store.post(rows.post()))
+        posting = asyncio.create_task(store.commit(rows.post()))
         try:
             # Its last checkpoint may take half a minute on a busy disk.
             await asyncio.to_thread(broken.done.wait, 90)
@@ -410,7 +410,7 @@ class TestBatches:
     ) -> None:
         hold = Hold(store)
         await hold.until_busy()
-        posts = [asyncio.create_task(store.post(rows.post(f"t{n}"))) for n in range(100)]
+        posts = [asyncio.create_task(store.commit(rows.post(f"t{n}"))) for n in range(100)]
         await asyncio.sleep(0)
         await hold.release()
         await asyncio.gather(*posts)
@@ -423,7 +423,7 @@ class TestValues:
         self, store: PostgresStore, rows: Rows
     ) -> None:
         with pytest.raises(StoreError) as caught:
-            await store.post(rows.post(task=rows.task(steps=2**70, title="hunter2")))
+            await store.commit(rows.post(task=rows.task(steps=2**70, title="hunter2")))
         assert caught.value.__cause__ is None
 
     async def test_what_jsonb_refuses_does_not_stop_a_snapshot(
@@ -431,7 +431,7 @@ class TestValues:
     ) -> None:
         odd = json.dumps([{"role": "tool", "x": "a\0b \ud83d", "n": [float("nan"), 2.5, 2]}])
         post = rows.post(histories=(HistoryRow("a", odd),), response=odd, snapshot=True)
-        await store.post(post)
+        await store.commit(post)
         assert await store.history(rows.alice, "t1", "a") == [odd]
         assert await store.response(rows.alice, "t1") == odd
         ((history,),) = query(url, "SELECT history::text FROM agent_histories")

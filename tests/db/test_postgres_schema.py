@@ -166,7 +166,7 @@ class TestMigrations:
     async def test_several_openers_make_the_tables_once(self, url: str, rows: Rows) -> None:
         stores = [PostgresStore(url, exclusive=False) for _ in range(4)]
         await asyncio.gather(*(store.open() for store in stores))
-        await stores[0].post(rows.post())
+        await stores[0].commit(rows.post())
         assert await stores[3].load_task(rows.alice, "t1") == rows.task()
         for store in stores:
             await store.close()
@@ -180,7 +180,7 @@ class TestMigrations:
             await until_waiting(url)
             await other.fetch(f"SELECT pg_terminate_backend(pid) {_WAITING}")
         await opening
-        await store.post(rows.post())
+        await store.commit(rows.post())
         await store.close()
 
     async def test_what_broke_one_is_told(self, url: str) -> None:
@@ -289,7 +289,7 @@ class TestDatabasesOf136:
             response='{"id": "m2"}',
             snapshot=True,
         )
-        assert (await store.post(post)).first_event == 5
+        assert (await store.commit(post)).first_event == 5
         assert await store.response(self.alice, "older") == '{"id": "m2"}'
         current = query(
             url,
@@ -303,7 +303,7 @@ class TestDatabasesOf136:
     async def test_new_tasks_come_after_the_old_ones(
         self, store: PostgresStore, rows: Rows
     ) -> None:
-        await store.post(rows.post("new", new=True))
+        await store.commit(rows.post("new", new=True))
         listed = await store.list_tasks(self.alice)
         assert [row.task_id for row in listed] == ["new", "newer", "older"]
 
@@ -341,5 +341,5 @@ class TestDatabasesOf136:
         self, store: PostgresStore, rows: Rows
     ) -> None:
         bob = Owner("example", "user", "bob")
-        await store.post(rows.post("lost", owner=bob, new=True, response='{"id": "m3"}'))
+        await store.commit(rows.post("lost", owner=bob, new=True, response='{"id": "m3"}'))
         assert await store.response(bob, "lost") == '{"id": "m3"}'

@@ -28,7 +28,7 @@ Rows = Any
 CHILD = """
 import asyncio, sys
 from mail.core.tasks import TaskState
-from mail.db.post import Post
+from mail.db.commit import Commit
 from mail.db.records import EventRow, Owner, TaskRow
 from mail.db.desk import DeskPost, LetterRow
 from mail.db.sqlite.driver import SQLiteStore
@@ -42,9 +42,9 @@ async def keep_posting(store, worker):
         task = TaskRow(task_id=f"w{worker}-{n}", task_owner="o", task_contributors=(),
                        start_time="s", entrypoint="e")
         events = (EventRow(kind="new_message", timestamp="t"),) * 2
-        post = Post(owner=Owner("example", "user", "alice"), task=task, events=events, new=True,
+        post = Commit(owner=Owner("example", "user", "alice"), task=task, events=events, new=True,
                     desk=letter(task.task_id))
-        await store.post(post)
+        await store.commit(post)
         await store.post_letters(letter(task.task_id + "-alone"))
         print(task.task_id, flush=True)
 
@@ -61,7 +61,7 @@ asyncio.run(main())
 DELETING = """
 import asyncio, sys
 from mail.core.tasks import TaskState
-from mail.db.post import Post
+from mail.db.commit import Commit
 from mail.db.records import EventRow, Owner, TaskRow
 from mail.db.sqlite.driver import SQLiteStore
 
@@ -72,7 +72,7 @@ async def main():
     task = TaskRow(task_id="t1", task_owner="o", task_contributors=(), start_time="s",
                    entrypoint="e", state=TaskState.COMPLETED)
     events = (EventRow(kind="new_message", timestamp="t"),) * 20_000
-    await store.post(Post(owner=owner, task=task, events=events, new=True))
+    await store.commit(Commit(owner=owner, task=task, events=events, new=True))
     await store.delete_task(owner, "t1")
     print("open", flush=True)
     while await store.purge():
@@ -154,7 +154,7 @@ class TestDurability:
     async def test_closing_moves_the_log_into_the_file(self, tmp_path: Path, rows: Rows) -> None:
         store = SQLiteStore(tmp_path / "mail.db")
         await store.open()
-        await store.post(rows.post())
+        await store.commit(rows.post())
         await store.close()
         left = await asyncio.to_thread(os.listdir, tmp_path)
         assert sorted(left) == ["mail.db", "mail.db.lock"]
@@ -212,7 +212,7 @@ class TestGroupCommit:
         hold = Hold(store)
         await hold.until_busy()
         statements.clear()
-        posts = [asyncio.create_task(store.post(rows.post(f"t{n}"))) for n in range(100)]
+        posts = [asyncio.create_task(store.commit(rows.post(f"t{n}"))) for n in range(100)]
         await asyncio.sleep(0)
         loop = asyncio.get_running_loop()
         wakeups: list[object] = []
@@ -238,7 +238,7 @@ class TestGroupCommit:
         statements.clear()
         posts = []
         for n in range(10):
-            posts.append(asyncio.ensure_future(store.post(rows.post(f"t{n}"))))
+            posts.append(asyncio.ensure_future(store.commit(rows.post(f"t{n}"))))
             posts[-1].get_loop().call_soon(time.sleep, 0.005)  # the thread has time to begin
         await asyncio.gather(*posts)
         assert statements.count("COMMIT") == 1
@@ -246,7 +246,7 @@ class TestGroupCommit:
     async def test_closing_commits_what_was_handed_in_just_before(
         self, store: SQLiteStore, rows: Rows
     ) -> None:
-        post = asyncio.ensure_future(store.post(rows.post()))
+        post = asyncio.ensure_future(store.commit(rows.post()))
         asyncio.get_running_loop().call_soon(store.driver._close)  # before the loop's pass is over
         await post
         assert query(store, "SELECT task_id FROM tasks") == [("t1",)]
@@ -254,7 +254,7 @@ class TestGroupCommit:
 
 class TestFailures:
     async def test_a_full_disk_fails_the_commit_whole(self, store: SQLiteStore, rows: Rows) -> None:
-        seq = (await store.post(rows.post(deliveries=(rows.mail(),)))).seqs[0]
+        seq = (await store.commit(rows.post(deliveries=(rows.mail(),)))).seqs[0]
         pages = await pragma(store, "page_count")
         await pragma(store, f"max_page_count = {pages}")
         large = rows.turn(
@@ -264,22 +264,25 @@ class TestFailures:
             deliveries=(rows.mail(payload="x" * 100_000),),
         )
         with pytest.raises(StoreError, match="full"):
-            await store.commit_turn(large)
+            await store.commit(large)
         assert await store.load_task(rows.alice, "t1") == rows.task()
         assert await store.events(rows.alice, "t1") == []
         assert [m.seq for m in await store.waiting_mail(rows.alice, "t1")] == [seq]
         await pragma(store, "max_page_count = 1000000")
-        assert (await store.commit_turn(large)).first_event == 1
+        assert (await store.commit(large)).first_event == 1
 
     async def test_small_commits_beside_one_too_large_go_through(
         self, store: SQLiteStore, rows: Rows
     ) -> None:
-        await store.post(rows.post())
+        await store.commit(rows.post())
         await pragma(store, f"max_page_count = {await pragma(store, 'page_count') + 10}")
         hold = Hold(store)
         await hold.until_busy()
-        large = store.post(rows.post("large", deliveries=(rows.mail(payload="x" * 200_000),)))
-        commits = [asyncio.create_task(large), asyncio.create_task(store.post(rows.post("small")))]
+        large = store.commit(rows.post("large", deliveries=(rows.mail(payload="x" * 200_000),)))
+        commits = [
+            asyncio.create_task(large),
+            asyncio.create_task(store.commit(rows.post("small"))),
+        ]
         await asyncio.sleep(0)
         await hold.release()
         failed, kept = await asyncio.gather(*commits, return_exceptions=True)
@@ -294,10 +297,10 @@ class TestFailures:
         foreign = sqlite3.connect(store.path, isolation_level=None)
         foreign.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="locked"):
-            await store.post(rows.post())
+            await store.commit(rows.post())
         foreign.execute("ROLLBACK")
         foreign.close()
-        await store.post(rows.post())
+        await store.commit(rows.post())
 
     async def test_a_missing_folder_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="nowhere for the database does not exist; create it"):
@@ -324,7 +327,7 @@ class TestFailures:
         store = SQLiteStore(path)
         await store.open()
         for n in range(50):
-            await store.post(rows.post(f"t{n}", deliveries=(rows.mail(payload="x" * 500),)))
+            await store.commit(rows.post(f"t{n}", deliveries=(rows.mail(payload="x" * 500),)))
         (root,) = query(store, "SELECT rootpage FROM sqlite_master WHERE name = 'messages'")[0]
         await store.close()
         with path.open("r+b") as file:
@@ -336,7 +339,7 @@ class TestFailures:
 
 class TestOwnership:
     async def test_a_new_file_is_private(self, store: SQLiteStore, rows: Rows) -> None:
-        await store.post(rows.post())
+        await store.commit(rows.post())
         for name in ("mail.db", "mail.db.lock", "mail.db-wal", "mail.db-shm"):
             assert store.path.with_name(name).stat().st_mode & 0o777 == 0o600
 
@@ -365,7 +368,7 @@ class TestOwnership:
     async def test_a_guest_reads_and_writes_beside_the_owner(
         self, store: SQLiteStore, rows: Rows
     ) -> None:
-        await store.post(rows.post())
+        await store.commit(rows.post())
         guest = SQLiteStore(store.path, exclusive=False)
         await guest.open()
         assert await guest.load_task(rows.alice, "t1") == rows.task()
@@ -373,7 +376,7 @@ class TestOwnership:
         await guest.put_token(token)
         assert await store.find_token("h") == token
         await guest.close()
-        await store.post(rows.post("t2"))
+        await store.commit(rows.post("t2"))
         with pytest.raises(StoreLocked):
             await SQLiteStore(store.path).open()
 
@@ -525,6 +528,6 @@ async def test_a_key_costs_one_statement_and_none_costs_nothing(
     await write(store, lambda cursor: cursor.connection.set_trace_callback(seen.append))
     seen.clear()
     post = rows.post(new=True, deliveries=(rows.mail(),), events=(rows.event(),), once=once)
-    await store.post(post)
+    await store.commit(post)
     assert [seen[0], seen[-1]] == ["BEGIN IMMEDIATE", "COMMIT"]
     assert len(seen[1:-1]) == statements, seen

@@ -43,7 +43,7 @@ connection.close()
 
 FLOOD = """
 import asyncio, sys
-from mail.db.post import Post
+from mail.db.commit import Commit
 from mail.db.records import EventRow, Owner, TaskRow
 from mail.db.sqlite.driver import SQLiteStore
 
@@ -52,8 +52,8 @@ async def keep_posting(store, swarm, worker):
         task = TaskRow(task_id=f"{worker}-{n}", task_owner="o", task_contributors=(),
                        start_time="s", entrypoint="e")
         events = (EventRow(kind="new_message", timestamp="t"),) * 2
-        post = Post(owner=Owner(swarm, "user", "alice"), task=task, events=events, new=True)
-        await store.post(post)
+        post = Commit(owner=Owner(swarm, "user", "alice"), task=task, events=events, new=True)
+        await store.commit(post)
         print(task.task_id, flush=True)
 
 async def main():

@@ -83,7 +83,7 @@ async def test_old_rows_are_read_and_continued(database: Database, rows: Any) ->
         assert await store.history(rows.alice, "t1", "supervisor") == [f"[{ODD}]"]
         ((before,),) = database.query("SELECT bytes FROM tasks")
         assert before == 4 * len(ODD) + len("[][]@text{=}")
-        receipt = await store.commit_turn(
+        receipt = await store.commit(
             rows.turn(
                 mail.seq,
                 task=rows.task(state=TaskState.COMPLETED),
@@ -220,7 +220,7 @@ async def test_texts_of_the_version_before_are_continued(database: Database, row
     await store.open()
     try:
         answer = (HistoryRow("supervisor", json.dumps([TEXT])),)
-        receipt = await store.post(rows.post(histories=answer, snapshot=True))
+        receipt = await store.commit(rows.post(histories=answer, snapshot=True))
         assert receipt.bytes - before < 1000
         assert (await store.history(rows.alice, "t1", "supervisor"))[2:] == [answer[0].entries]
     finally:

@@ -21,7 +21,7 @@ from mail.config.server import (
     SwarmConfig,
     TeamsConfig,
 )
-from mail.db.post import Post, TurnCommit
+from mail.db.commit import Commit, TurnCommit
 from mail.db.urls import open_store
 from mail.logs.setup import init_logger
 from mail.server.run import run_server
@@ -36,43 +36,43 @@ if TYPE_CHECKING:
 NO_LIMITS = LimitsConfig(max_requests=0, max_running_tasks=0, max_streams=0, request_rate=0.0)
 
 
-def _accepts(post: Post, who: str) -> bool:
+def _accepts(post: Commit, who: str) -> bool:
     return not isinstance(post, TurnCommit) and post.new
 
 
-def _journals_reply(post: Post, who: str) -> bool:
+def _journals_reply(post: Commit, who: str) -> bool:
     return isinstance(post, TurnCommit) and any(
         row.key == "reply" and f"note_{who}" in row.payload for row in post.journal
     )
 
 
-def _starts_note(post: Post, who: str) -> bool:
+def _starts_note(post: Commit, who: str) -> bool:
     started = isinstance(post, TurnCommit) and any(r.state == "started" for r in post.journal)
     return started and any(f"note_{who}" in event.description for event in post.events)
 
 
-def _ends_turn(post: Post, who: str) -> bool:
+def _ends_turn(post: Commit, who: str) -> bool:
     done = isinstance(post, TurnCommit) and post.done
     return done and any(row.agent == who for row in post.histories)
 
 
-def _resumes(post: Post, who: str) -> bool:
+def _resumes(post: Commit, who: str) -> bool:
     return not isinstance(post, TurnCommit) and any(
         call.agent == who and call.answer is not None for call in post.calls
     )
 
 
-def _waits(post: Post, who: str) -> bool:
+def _waits(post: Commit, who: str) -> bool:
     return isinstance(post, TurnCommit) and any(
         call.agent == who and call.is_wait and call.answer is None for call in post.calls
     )
 
 
-def _ends_run(post: Post, who: str) -> bool:
+def _ends_run(post: Commit, who: str) -> bool:
     return isinstance(post, TurnCommit) and post.response is not None
 
 
-COMMITS: Mapping[str, Callable[[Post, str], bool]] = {
+COMMITS: Mapping[str, Callable[[Commit, str], bool]] = {
     "accept": _accepts,
     "reply": _journals_reply,
     "action": _starts_note,

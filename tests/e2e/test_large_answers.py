@@ -12,7 +12,7 @@ import pytest
 
 from mail.client import MAILClient
 from mail.core.tasks import TaskState
-from mail.db.post import Post
+from mail.db.commit import Commit
 from mail.db.records import EventRow, Owner, TaskRow
 from mail.db.urls import open_store
 from tests.e2e.processes import TOKENS, Place, bearer
@@ -45,13 +45,13 @@ async def seed(place: Place) -> None:
     done = TaskRow("", str(ALICE), (str(ALICE),), NOW, "supervisor", TaskState.COMPLETED)
     for number in range(20):
         task = done._replace(task_id=f"t-{number}")
-        await store.post(Post(owner=ALICE, task=task, events=(message(task.task_id, BODY),)))
+        await store.commit(Commit(owner=ALICE, task=task, events=(message(task.task_id, BODY),)))
     task = done._replace(task_id="long")
     for _ in range(EVENTS):
-        await store.post(Post(owner=ALICE, task=task, events=(message("long", BODY),)))
-    await store.post(Post(owner=ALICE, task=task, events=(message("long", 10),) * 2000))
-    await store.post(
-        Post(owner=ALICE, task=done._replace(task_id="short"), events=(message("short", 10),))
+        await store.commit(Commit(owner=ALICE, task=task, events=(message("long", BODY),)))
+    await store.commit(Commit(owner=ALICE, task=task, events=(message("long", 10),) * 2000))
+    await store.commit(
+        Commit(owner=ALICE, task=done._replace(task_id="short"), events=(message("short", 10),))
     )
     await store.close()
 

@@ -10,6 +10,7 @@ import random
 import time
 from collections import Counter
 from contextlib import suppress
+from typing import Any
 
 import httpx
 import pytest
@@ -45,7 +46,10 @@ class Customer:
                 await self._order(client, f"{self._name} {number}")
 
     async def _order(self, client: httpx.AsyncClient, job: str) -> None:
-        """Post until a 2xx; whether a post without an answer was accepted, the server knows."""
+        """Post until a 2xx; whether a post without an answer was accepted, the server knows.
+
+        A stream that breaks is followed to the end of the task.
+        """
         body = {"body": job, "task_id": job, "stream": True}
         while job not in self.accepted:
             with suppress(httpx.TransportError):
@@ -53,10 +57,14 @@ class Customer:
                     assert answer.status_code == 200
                     self.accepted.append(job)
                     await answer.aread()
-            if job not in self.accepted and await self._is_known(client, job):
+                    return
+            if job not in self.accepted and await self._task(client, job) is not None:
                 self.accepted.append(job)
+        while (task := await self._task(client, job)) is None or task["is_running"]:
+            await asyncio.sleep(0.1)
 
-    async def _is_known(self, client: httpx.AsyncClient, job: str) -> bool:
+    async def _task(self, client: httpx.AsyncClient, job: str) -> dict[str, Any] | None:
+        """Return what a server says of a task, as soon as there is one."""
         while True:
             try:
                 answer = await client.get("/task", params={"task_id": job})
@@ -64,7 +72,7 @@ class Customer:
                 await asyncio.sleep(0.02)
                 continue
             assert answer.status_code in (200, 404)
-            return answer.status_code == 200
+            return answer.json() if answer.status_code == 200 else None
 
 
 async def kill_again_and_again(place: Place) -> list[float]:

@@ -17,8 +17,8 @@ import pytest
 from mail.core.interswarm import DeliveryOutcome
 from mail.core.tasks import TaskState
 from mail.db import open_store
+from mail.db.commit import Commit
 from mail.db.memory import MemoryStore
-from mail.db.post import Post
 from mail.db.records import OutboxChange, OutboxRow, Owner, TaskRow
 from mail.errors import ShuttingDown, ToolError, UnknownTask
 from mail.net.outbox import OutboxSender, PeerGateway, SendingSettings
@@ -797,7 +797,7 @@ async def test_last_words_of_a_deleted_task_are_sent(tmp_path: Path) -> None:
     async with LoopbackPeer(name="beta") as beta, LoopbackPeer(name="gamma") as gamma:
         async with sending(tmp_path, store, beta, gamma, settle=settle) as sender:  # type: ignore[arg-type]
             beta.failing, gamma.failing = 503, 422
-            await store.post(Post(owner=INES, task=done, outbox=tuple(rows)))
+            await store.commit(Commit(owner=INES, task=done, outbox=tuple(rows)))
             await store.delete_task(INES, "trip")
             sender.wake(["beta", "gamma"])
             await until(lambda: bool(posted(beta) and posted(gamma)))
@@ -966,7 +966,7 @@ async def test_a_store_and_peers_that_fail_lose_nothing_and_keep_the_order(tmp_p
         done = outcome.state == "delivered"
         told = (row.attempts, row.next_at, outcome.reason, True)
         change = OutboxChange(row.id, "done" if done else "waiting", *told)
-        await store.post(Post(owner=owner, task=tasks[row.task_id], outbox_changes=(change,)))
+        await store.commit(Commit(owner=owner, task=tasks[row.task_id], outbox_changes=(change,)))
         outcomes.append((row.id, outcome.state))
 
     sent: dict[tuple[str, str], list[str]] = {}
@@ -984,7 +984,7 @@ async def test_a_store_and_peers_that_fail_lose_nothing_and_keep_the_order(tmp_p
             task, peer = f"t{number % 3 + 1}", ("beta", "gamma")[number % 2]
             row = made.add(peer, task)
             sent.setdefault((task, peer), []).append(row.message_id)
-            await store.post(Post(owner=INES, task=tasks[task], outbox=(row,)))
+            await store.commit(Commit(owner=INES, task=tasks[task], outbox=(row,)))
             sender.wake([peer])
             if number == 30:  # as after a restart
                 await sender.stop()

@@ -15,8 +15,8 @@ from aiohttp import web
 from mail.clock import SystemClock
 from mail.core.tasks import TaskState
 from mail.db.calls import CallRow
+from mail.db.commit import Commit
 from mail.db.memory import MemoryStore
-from mail.db.post import Post
 from mail.db.records import Owner
 from mail.db.webhooks import WebhookRow
 from mail.errors import StoreError, UnknownWebhook
@@ -56,7 +56,7 @@ class Office:
         posts = [post(name) for name in names]
         for each in posts:
             each.webhooks = self.news.told_by(each)
-            await self.store.post(each)
+            await self.store.commit(each)
         self.news.wake()
         return [row.message_id for each in posts for row in each.webhooks]
 
@@ -83,7 +83,7 @@ def held(status: str = "open") -> CallRow:
 # --- what is told ---------------------------------------------------------------------------------
 
 
-def told(made: Post, *events: str) -> list[str]:
+def told(made: Commit, *events: str) -> list[str]:
     rows = WebhookNews(events or EVENTS, SystemClock()).told_by(made)
     return [row.event for row in rows]
 

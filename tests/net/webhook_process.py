@@ -28,7 +28,7 @@ async def work(database: str, url: str, log: Path, tasks: int) -> None:
     for _ in range(tasks):
         ended = post(f"t-{uuid.uuid4()}")
         ended.webhooks = news.told_by(ended)
-        await store.post(ended)
+        await store.commit(ended)
         with log.open("a") as file:
             file.write(f"{ended.webhooks[0].message_id}\n")
         news.wake()

@@ -15,7 +15,7 @@ from mail import MAILAgentTemplate, MAILSwarm, MAILSwarmTemplate
 from mail.core.events import TaskEvent
 from mail.core.runtime import RuntimeSettings
 from mail.core.tasks import TaskState
-from mail.db.post import Post, Receipt, TurnCommit
+from mail.db.commit import Commit, Receipt, TurnCommit
 from mail.db.store import Store
 from mail.db.urls import open_store
 from mail.factories import LiteLLMSupervisorFunction
@@ -206,13 +206,13 @@ class _Mortal:
         if self.dead:
             raise _Died
 
-    async def post(self, post: Post) -> Receipt:
+    async def post(self, post: Commit) -> Receipt:
         self._check()
-        return await self._store.post(post)
+        return await self._store.commit(post)
 
-    async def commit_turn(self, turn: TurnCommit) -> Receipt:
+    async def commit(self, turn: TurnCommit) -> Receipt:
         self._check()
-        return await self._store.commit_turn(turn)
+        return await self._store.commit(turn)
 
 
 class Conversation:

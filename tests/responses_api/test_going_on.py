@@ -10,8 +10,8 @@ from openai import AsyncOpenAI, BadRequestError
 
 from mail.core.tasks import TaskState
 from mail.db.calls import CallRow
+from mail.db.commit import Commit
 from mail.db.memory import MemoryStore
-from mail.db.post import Post
 from mail.db.records import Owner, TaskRow
 from mail.responses_api.bridge import MAX_LOOKED_UP
 from mail.responses_api.records import Records
@@ -133,7 +133,7 @@ async def test_results_of_unknown_calls_cost_a_bounded_number_of_reads(
     for number in range(50):
         task = TaskRow(f"t-{number}", "user:alice@test-swarm", (), "", "desk", TaskState.PAUSED)
         call = CallRow("desk", f"call-{number}", "{}", "{}")
-        await store.post(Post(owner=owner, task=task, calls=(call,)))
+        await store.commit(Commit(owner=owner, task=task, calls=(call,)))
     reads: Counter[str] = Counter()
 
     def counted(name: str) -> None:

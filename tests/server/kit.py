@@ -27,7 +27,7 @@ from mail.core.agents import AgentCore
 from mail.core.call_context import current_call
 from mail.core.tools.call import AgentToolCall
 from mail.core.usage import Usage
-from mail.db.post import Post, TurnCommit
+from mail.db.commit import Commit, TurnCommit
 from mail.db.records import Owner
 from mail.db.store import Store
 from mail.errors import ModelError
@@ -56,10 +56,10 @@ async def put_aside(store: Store, owner: Owner, task_id: str) -> int:
     row = await store.load_task(owner, task_id)
     assert row is not None
     mail = next(each for each in await store.all_mail(owner, task_id) if each.control is None)
-    receipt = await store.post(Post(owner=owner, task=row, deliveries=(mail._replace(seq=0),)))
+    receipt = await store.commit(Commit(owner=owner, task=row, deliveries=(mail._replace(seq=0),)))
     [number] = receipt.seqs
     dead = "the server crashed 5 times while agent 'supervisor' worked on this message"
-    await store.commit_turn(TurnCommit(owner=owner, task=row, seq=number, dead=dead))
+    await store.commit(TurnCommit(owner=owner, task=row, seq=number, dead=dead))
     return number
 
 

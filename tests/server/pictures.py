@@ -26,8 +26,8 @@ from mail.api import MAILAgentTemplate, MAILSwarmTemplate
 from mail.auth.builtin import hash_token
 from mail.config.server import FederationConfig, SwarmConfig, WebhookConfig
 from mail.core.tasks import TaskState
+from mail.db.commit import Commit
 from mail.db.memory import MemoryStore
-from mail.db.post import Post
 from mail.db.records import EventRow, OutboxRow, Owner, TaskRow, TokenRow
 from mail.db.webhooks import WebhookRow
 from mail.factories.supervisor import LiteLLMSupervisorFunction
@@ -327,11 +327,11 @@ async def _fill(harbour: Harbour, weather: str) -> None:
         "w1", "ended", "high-water", str(INES), "{}", _ago(hours=25), "dead", 149, "",
         "it answers with status 503",
     )  # fmt: skip
-    post = Post(
+    post = Commit(
         owner=INES, task=row, events=tuple(log.events), webhooks=(lost,),
         outbox=(mail, dead._replace(next_at="", last_error=refused)),
     )  # fmt: skip
-    await harbour.store.post(post)
+    await harbour.store.commit(post)
     body = {"name": "weather", "base_url": weather, "volatile": True}
     await harbour.send("root", "POST", "/swarms", body)
     await _write(harbour)

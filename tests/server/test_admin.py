@@ -11,8 +11,8 @@ import pytest
 
 from mail.core.tasks import TaskState
 from mail.db.calls import CallRow
+from mail.db.commit import Commit
 from mail.db.memory import MemoryStore
-from mail.db.post import Post
 from mail.db.records import Delivery, EventRow, Owner, TaskRow
 from tests.server.kit import Template, bearer, put_aside
 
@@ -28,7 +28,7 @@ async def put(store: MemoryStore, whose: str, task_id: str, **fields: Any) -> No
     row = TaskRow(task_id, f"user:{whose}@test-swarm", (), NOW, "supervisor")
     row = row._replace(state=TaskState.COMPLETED)._replace(**fields)
     event = EventRow("action_call", NOW, "x", '{"tool_name": "look"}')
-    await store.post(Post(owner=owner(whose), task=row, events=(event,)))
+    await store.commit(Commit(owner=owner(whose), task=row, events=(event,)))
 
 
 async def pages(client: httpx.AsyncClient, **query: Any) -> list[list[str]]:
@@ -180,7 +180,7 @@ async def test_mail_of_a_paused_task_is_not_tried_again(
     assert row is not None
     call = CallRow("supervisor", "c1", '{"tool_name": "buy"}', '{"call_id": "c1"}')
     paused = row._replace(state=TaskState.PAUSED)
-    await store.post(Post(owner=owner("alice"), task=paused, calls=(call,)))
+    await store.commit(Commit(owner=owner("alice"), task=paused, calls=(call,)))
     answer = await client.post(f"/tasks/t/set-aside/{number}/retry", headers=bearer("alice"))
     assert answer.status_code == 409, answer.text
     assert (
@@ -246,7 +246,7 @@ async def test_the_graph_has_the_turns_and_queues_of_whoever_asks(
 ) -> None:
     mail = Delivery("waits", "supervisor", 2, False, "{}")
     row = TaskRow("waits", "user:bob@test-swarm", (), NOW, "supervisor", TaskState.PAUSED)
-    await store.post(Post(owner=owner("bob"), task=row, deliveries=(mail, mail)))
+    await store.commit(Commit(owner=owner("bob"), task=row, deliveries=(mail, mail)))
     asked = {"body": "hang", "task_id": "long"}
     headers = bearer("alice") | {"Prefer": "respond-async"}
     assert (await client.post("/message", json=asked, headers=headers)).status_code == 202

@@ -20,8 +20,8 @@ from mail import Approval, MAILAction
 from mail.api import MAILAgentTemplate, MAILSwarmTemplate
 from mail.cli.common import cleaned
 from mail.core.tasks import TaskState
+from mail.db.commit import Commit
 from mail.db.memory import MemoryStore
-from mail.db.post import Post
 from mail.db.records import EventRow, OutboxRow, Owner, TaskRow
 from mail.db.webhooks import WebhookRow
 from mail.factories.supervisor import LiteLLMSupervisorFunction
@@ -297,7 +297,7 @@ async def seed(store: MemoryStore, task_id: str, events: int, text: str = "Hello
         extra = {"caller": "supervisor", "tool_name": f"count_{number}", "tool_args": {"at": text}}
         rows.append(EventRow("tool_call", NOW, text, json.dumps(extra)))
     row = TaskRow(task_id, str(ALICE), (str(ALICE),), NOW, "supervisor", TaskState.COMPLETED)
-    await store.post(Post(owner=ALICE, task=row, events=tuple(rows)))
+    await store.commit(Commit(owner=ALICE, task=row, events=tuple(rows)))
 
 
 async def test_the_page_has_its_parts_and_a_strict_policy(stage: Stage) -> None:
@@ -1022,7 +1022,9 @@ async def test_an_administrator_makes_and_revokes_a_token(stage: Stage) -> None:
 async def test_mail_for_other_swarms_is_tried_again_and_discarded(stage: Stage) -> None:
     row = TaskRow("lost", str(ALICE), (str(ALICE),), NOW, "supervisor")
     gone = OutboxRow("lost", HOSTILE, "m1", HOSTILE, "response", "r1", "{}", NOW, "dead")
-    await stage.store.post(Post(owner=ALICE, task=row, outbox=(gone._replace(last_error=HOSTILE),)))
+    await stage.store.commit(
+        Commit(owner=ALICE, task=row, outbox=(gone._replace(last_error=HOSTILE),))
+    )
     await stage.visit("#/outbox", "admin")
     await stage.shows("given up", ".cards")
     await stage.shows("<img src=x", ".cards .problem-text")
@@ -1039,7 +1041,7 @@ async def test_what_the_webhook_has_not_taken_is_sent_again_and_discarded(stage:
     row = TaskRow(ODD, str(ALICE), (str(ALICE),), NOW, "supervisor", TaskState.COMPLETED)
     lost = WebhookRow("w1", "ended", ODD, str(ALICE), "{}", NOW, "dead", 9, "", HOSTILE)
     waits = lost._replace(message_id="w2", state="waiting", next_at=LATER, last_error="")
-    await stage.store.post(Post(owner=ALICE, task=row, webhooks=(lost, waits)))
+    await stage.store.commit(Commit(owner=ALICE, task=row, webhooks=(lost, waits)))
     await stage.visit("#/outbox", "admin")
     await stage.shows("None is set up", ".webhook")
     await stage.shows("given up", ".webhook .cards")

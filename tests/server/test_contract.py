@@ -21,8 +21,8 @@ import yaml
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
+from mail.db.commit import Commit
 from mail.db.memory import MemoryStore
-from mail.db.post import Post
 from mail.db.records import OutboxRow, Owner, TaskRow
 from mail.db.webhooks import WebhookRow
 from mail.net.endpoints import SwarmFacts, make_endpoint
@@ -241,7 +241,7 @@ async def _hook_message(http: Any) -> int:
     store, alice = http.store, Owner(till().name, "user", "alice")
     task = TaskRow("told", str(alice), (str(alice),), "2026-01-01T00:00:00+00:00", "supervisor")
     told = WebhookRow("m1", "ended", "told", str(alice), "{}", task.start_time)
-    await store.post(Post(owner=alice, task=task, webhooks=(told,)))
+    await store.commit(Commit(owner=alice, task=task, webhooks=(told,)))
     return int((await store.list_webhooks(alice.swarm, 0, 1000))[-1].id)
 
 
@@ -251,7 +251,7 @@ async def _given_up(http: Any) -> int:
     task = TaskRow("lost", str(alice), (str(alice),), "2026-01-01T00:00:00+00:00", "supervisor")
     request = ("supervisor", "request", "r1", "{}", task.start_time, "dead")
     lost = OutboxRow("lost", NEIGHBOUR, "m1", *request)  # type: ignore[arg-type]
-    await store.post(Post(owner=alice, task=task, outbox=(lost,)))
+    await store.commit(Commit(owner=alice, task=task, outbox=(lost,)))
     return int((await store.task_outbox(alice, "lost"))[-1].id)
 
 

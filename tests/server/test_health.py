@@ -89,7 +89,7 @@ async def test_an_instance_whose_commits_fail_makes_the_server_degraded_until_th
     running = asyncio.create_task(client.post("/message", json=body, headers=bearer("alice")))
     await asyncio.wait_for(script.entered.wait(), 20)
     with monkeypatch.context() as patch:
-        patch.setattr(store, "commit_turn", down)
+        patch.setattr(store, "commit", down)
         script.gate.set()
         await health_of(client, "degraded")
         assert app.state.mail.pool.degraded

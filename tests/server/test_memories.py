@@ -14,8 +14,8 @@ from mail import Approval, MAILAction
 from mail.api import MAILAgentTemplate, MAILSwarmTemplate
 from mail.auth.callers import Caller
 from mail.config.server import MemoryConfig
+from mail.db.commit import Commit
 from mail.db.memory import MemoryStore
-from mail.db.post import Post
 from mail.db.preferences import KEPT_VERSIONS, FeedbackRow
 from mail.db.records import Owner
 from mail.db.store import Store
@@ -202,7 +202,7 @@ async def teach(store: Store, *rows: FeedbackRow) -> None:
     """Store feedback with a commit of the task, as an answer does."""
     row = await store.load_task(OWNER, "t-1")
     assert row is not None
-    await store.post(Post(owner=OWNER, task=row, feedback=rows))
+    await store.commit(Commit(owner=OWNER, task=row, feedback=rows))
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:

@@ -11,9 +11,9 @@ from fastapi import FastAPI
 
 from mail.config.server import LimitsConfig, RetentionConfig
 from mail.core.tasks import TaskState
+from mail.db.commit import Commit
 from mail.db.desk import DeskPost, LetterFilter, LetterRow, PageRow
 from mail.db.memory import MemoryStore
-from mail.db.post import Post
 from mail.db.records import IdempotencyRow, InboxRow, Owner, StoredUse, TaskRow
 from mail.errors import StoreError
 from mail.server.app import create_app
@@ -443,7 +443,7 @@ async def put_tasks(store: MemoryStore, wall: Wall, ages: dict[str, int]) -> Non
     for task_id, days in ages.items():
         state = TaskState.PAUSED if "paused" in task_id else TaskState.COMPLETED
         row = TaskRow(task_id, "user:alice@test-swarm", (), wall.now.isoformat(), "supervisor")
-        await store.post(Post(owner=ALICE, task=row._replace(state=state)))
+        await store.commit(Commit(owner=ALICE, task=row._replace(state=state)))
         changed = (wall.now - timedelta(days=days)).isoformat()
         await change(store, "UPDATE tasks SET updated_at = $1 WHERE task_id = $2", changed, task_id)
 
@@ -495,8 +495,8 @@ class TestAge:
         task = TaskRow("t1", "user:alice@test-swarm", (), wall.now.isoformat(), "supervisor")
         for hours in (0, 167, *range(169, 1200)):
             made = (wall.now - timedelta(hours=hours)).isoformat()
-            await store.post(
-                Post(owner=ALICE, task=task, inbox=InboxRow("beta", f"m{hours}", "{}", made))
+            await store.commit(
+                Commit(owner=ALICE, task=task, inbox=InboxRow("beta", f"m{hours}", "{}", made))
             )
         await retention(store, wall, None).sweep(FIRST_STEP)
         left = [

@@ -8,8 +8,8 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from mail.db.commit import Commit
 from mail.db.memory import MemoryStore
-from mail.db.post import Post
 from mail.db.records import Owner
 from tests.server.kit import Script, bearer, frames
 
@@ -146,7 +146,7 @@ async def test_stored_tasks_whose_ids_are_not_taken_any_more_can_be_read(
     owner = Owner("test-swarm", "user", "alice")
     row = await store.load_task(owner, "t")
     assert row is not None
-    await store.post(Post(owner=owner, task=row._replace(task_id=task_id)))
+    await store.commit(Commit(owner=owner, task=row._replace(task_id=task_id)))
     assert (await get(client, "/task", params={"task_id": task_id})).json()["task_id"] == task_id
     assert task_id in (await get(client, "/tasks")).json()
 

@@ -12,8 +12,8 @@ from mail.clock import SystemClock
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
 from mail.db.calls import CallRow
+from mail.db.commit import Commit
 from mail.db.memory import MemoryStore
-from mail.db.post import Post
 from mail.db.records import Delivery, EventRow, Owner, TaskRow
 from mail.services.event_log import EventLog, EventPages, Room
 from mail.services.tasks import TaskReader
@@ -32,7 +32,7 @@ def event(size: int, kind: str = "action_call") -> EventRow:
 async def stored(*rows: EventRow, state: TaskState = TaskState.RUNNING) -> MemoryStore:
     store = MemoryStore()
     task = TaskRow("t", "user:alice@office", (), NOW, "clerk", state)
-    await store.post(Post(owner=OWNER, task=task, events=rows))
+    await store.commit(Commit(owner=OWNER, task=task, events=rows))
     return store
 
 
@@ -217,7 +217,7 @@ async def test_lists_of_tasks_neither_read_nor_hold_long_arguments_of_open_calls
     sizes = {"a": MB, "b": 10, **{f"c{number}": 4000 for number in range(9)}}
     shown = {name: {"id": name, "arguments": "x" * size} for name, size in sizes.items()}
     calls = [CallRow("clerk", name, kept, json.dumps(call)) for name, call in shown.items()]
-    await store.post(Post(owner=OWNER, task=task, calls=tuple(calls)))
+    await store.commit(Commit(owner=OWNER, task=task, calls=tuple(calls)))
     room = Room(MB)
     overviews = reader(store, room).overviews()
     [listed] = await anext(overviews)
@@ -246,7 +246,7 @@ async def test_texts_with_wide_characters_count_as_what_they_take_in_memory() ->
         json.dumps(f"{number}\N{OPEN BOOK}" * 50_000, ensure_ascii=False) for number in range(9)
     ]
     mail = tuple(Delivery("t", "clerk", 3, False, text) for text in wide)
-    await store.post(Post(owner=OWNER, task=task, calls=(call,), deliveries=mail))
+    await store.commit(Commit(owner=OWNER, task=task, calls=(call,), deliveries=mail))
     room = Room(32 * MB)
     pages = EventPages(room)
     view, *_ = await reader(store, room).page("t", 0, 9, pages)

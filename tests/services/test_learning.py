@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mail.core.tasks import TaskState
+from mail.db.commit import Commit
 from mail.db.memory import MemoryStore
-from mail.db.post import Post
 from mail.db.preferences import FeedbackRow, new_feedback
 from mail.db.records import EventRow, Owner, TaskRow
 from mail.db.store import Store
@@ -123,7 +123,7 @@ async def give(store: Store, *rows: FeedbackRow, owner: Owner = ALICE) -> None:
     task = TaskRow(
         "t1", "user:alice@office", (), "2026-01-01T00:00:00+00:00", "a", TaskState.RUNNING
     )
-    await store.post(Post(owner=owner, task=task, feedback=rows))
+    await store.commit(Commit(owner=owner, task=task, feedback=rows))
 
 
 class Teacher:

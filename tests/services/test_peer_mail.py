@@ -7,8 +7,8 @@ import pytest
 
 from mail.core.interswarm import INBOX_AGE, PEER_ROLE
 from mail.core.tasks import TaskState
+from mail.db.commit import Commit
 from mail.db.memory import MemoryStore
-from mail.db.post import Post
 from mail.db.records import OutboxRow, Owner, TaskRow
 from mail.errors import OutboxConflict, UnknownMail
 from mail.services.peer_mail import discard_mail, find_place, retry_mail
@@ -25,7 +25,7 @@ async def weather() -> MemoryStore:
         owner = Owner("weather", PEER_ROLE, host)
         row = TaskRow(TASK, INES, (INES, str(owner)), NOW, "wind", remote_swarms=("sea",))
         asked = OutboxRow(TASK, "sea", f"m-{host}", "wind", "request", f"r-{host}", "{}", NOW)
-        await store.post(Post(owner=owner, task=row, new=True, outbox=(asked,)))
+        await store.commit(Commit(owner=owner, task=row, new=True, outbox=(asked,)))
     return store
 
 
@@ -64,7 +64,7 @@ async def given_up(kind: str = "request", state: TaskState = TaskState.RUNNING) 
     wrapper = f'{{"timestamp":"{WRITTEN.isoformat()}"}}'
     row = OutboxRow("t", "sea", "m", "wind", kind, "r", wrapper, OLD.isoformat(), "dead")
     task = TaskRow("t", INES, (INES,), NOW, "wind", state)
-    await store.post(Post(owner=ALICE, task=task, new=True, outbox=(row,)))
+    await store.commit(Commit(owner=ALICE, task=task, new=True, outbox=(row,)))
     return store
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from mail.clock import SystemClock
 from mail.core.tasks import TaskState
+from mail.db.commit import Commit
 from mail.db.memory import MemoryStore
-from mail.db.post import Post
 from mail.db.records import EventRow, Owner, TaskRow
 from mail.errors import UnknownTask
 from mail.services import tasks as service
@@ -35,7 +35,7 @@ def engines() -> Engines:
 async def store() -> MemoryStore:
     store = MemoryStore()
     await store.open()
-    await store.post(Post(owner=OWNER, task=row(), events=(event("new_message"),)))
+    await store.commit(Commit(owner=OWNER, task=row(), events=(event("new_message"),)))
     return store
 
 
@@ -69,7 +69,7 @@ async def test_a_replay_without_an_engine_follows_the_store(
         """End the task, as another process or a later engine does."""
         await asyncio.sleep(0.05)
         done = row(TaskState.COMPLETED)
-        await store.post(Post(owner=OWNER, task=done, events=(event("task_complete"),)))
+        await store.commit(Commit(owner=OWNER, task=done, events=(event("task_complete"),)))
 
     ending = asyncio.create_task(end_soon())
     kinds = [found.kind async for found in reader.replay("t", 0, 60.0)]
@@ -84,12 +84,12 @@ async def test_a_replay_joins_an_engine_that_starts_meanwhile_and_misses_nothing
     async for found in reader.replay("t", 0, 60.0):
         kinds.append(found.kind)
         if found.kind == "new_message":
-            await store.post(Post(owner=OWNER, task=row(), events=(event("action_call"),)))
+            await store.commit(Commit(owner=OWNER, task=row(), events=(event("action_call"),)))
             engines.log = EventLog(store, OWNER, recent=8, buffer=8)
         if found.kind == "action_call":
             rows = (event("task_complete"),)
             done = row(TaskState.COMPLETED)
-            receipt = await store.post(Post(owner=OWNER, task=done, events=rows))
+            receipt = await store.commit(Commit(owner=OWNER, task=done, events=rows))
             assert engines.log is not None
             engines.log.publish("t", receipt.first_event, rows)
     assert kinds == ["new_message", "action_call", "task_complete"]
@@ -116,5 +116,5 @@ async def test_a_replay_begins_after_the_given_event(
     reader: TaskReader, store: MemoryStore
 ) -> None:
     done = row(TaskState.COMPLETED)
-    await store.post(Post(owner=OWNER, task=done, events=(event("task_complete"),)))
+    await store.commit(Commit(owner=OWNER, task=done, events=(event("task_complete"),)))
     assert [found.seq async for found in reader.replay("t", 1, 1.0)] == [2]

@@ -9,8 +9,8 @@ from typing import Any
 from mail.core.actions import ActionCore
 from mail.core.call_context import current_call
 from mail.core.runtime import MAILRuntime, RunRequest
+from mail.db.commit import Commit, TurnCommit
 from mail.db.memory import MemoryStore
-from mail.db.post import Post, TurnCommit
 from mail.errors import ToolError
 from mail.testing import agent_from, replies, tool_calls
 from tests.spec.kit import (
@@ -45,15 +45,15 @@ class GatedStore(MemoryStore):
         super().__init__()
         self.gate, self._matches = Gate(), matches
 
-    async def post(self, post: Post) -> Any:
+    async def post(self, post: Commit) -> Any:
         await self._stop(post)
         return await super().post(post)
 
-    async def commit_turn(self, turn: TurnCommit) -> Any:
+    async def commit(self, turn: TurnCommit) -> Any:
         await self._stop(turn)
-        return await super().commit_turn(turn)
+        return await super().commit(turn)
 
-    async def _stop(self, post: Post) -> None:
+    async def _stop(self, post: Commit) -> None:
         if self._matches(post) and not self.gate.open.is_set():
             await self.gate.passed()
 

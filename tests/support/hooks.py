@@ -12,7 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from mail.core.tasks import TaskState
-from mail.db.post import Post
+from mail.db.commit import Commit
 from mail.db.records import Owner, TaskRow
 from mail.net.webhook import SIGNATURE_HEADER
 
@@ -94,7 +94,7 @@ async def receiving() -> AsyncIterator[Receiver]:
         await runner.cleanup()
 
 
-def post(name: str, state: TaskState = TaskState.COMPLETED, **changes: Any) -> Post:
+def post(name: str, state: TaskState = TaskState.COMPLETED, **changes: Any) -> Commit:
     """Return the commit with which a task of alice's ends."""
     task = TaskRow(name, str(ALICE), (), "2026-01-01T00:00:00+00:00", "a", state, title="Hello")
-    return Post(owner=ALICE, task=task, **{"snapshot": True} | changes)
+    return Commit(owner=ALICE, task=task, **{"snapshot": True} | changes)

@@ -5,8 +5,8 @@ from typing import Any
 
 from mail.core.tasks import TaskState
 from mail.db.calls import CallRow
+from mail.db.commit import Commit
 from mail.db.driver import Change, Query, Statement, Verb
-from mail.db.post import Post
 from mail.db.records import Owner, TaskRow
 from mail.db.store import Store
 
@@ -26,7 +26,7 @@ async def put_held(store: Store, owner: Owner, task_id: str, *held: CallRow) -> 
     task = await store.load_task(owner, task_id)
     if task is None:
         task = TaskRow(task_id, str(owner), (), "2026-01-01T00:00:00+00:00", "x", TaskState.PAUSED)
-    await store.post(Post(owner, task, calls=held))
+    await store.commit(Commit(owner, task, calls=held))
 
 
 def held_call(approval_id: str, args: object = None, **more: Any) -> CallRow:

@@ -3,10 +3,10 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from mail.db.post import Post, Receipt, TurnCommit
+from mail.db.commit import Commit, Receipt
 from mail.db.store import Store
 
-Hook = Callable[[Post], Awaitable[None]]
+Hook = Callable[[Commit], Awaitable[None]]
 
 
 class HookedStore:
@@ -20,18 +20,11 @@ class HookedStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def _around(self, post: Post, commit: Callable[[Any], Awaitable[Receipt]]) -> Receipt:
+    async def commit(self, commit: Commit) -> Receipt:
+        """See `mail.db.store.Store.commit`."""
         if self.before is not None:
-            await self.before(post)
-        receipt = await commit(post)
+            await self.before(commit)
+        receipt = await self._store.commit(commit)
         if self.after is not None:
-            await self.after(post)
+            await self.after(commit)
         return receipt
-
-    async def post(self, post: Post) -> Receipt:
-        """See `mail.db.store.Store.post`."""
-        return await self._around(post, self._store.post)
-
-    async def commit_turn(self, turn: TurnCommit) -> Receipt:
-        """See `mail.db.store.Store.commit_turn`."""
-        return await self._around(turn, self._store.commit_turn)

@@ -1,27 +1,45 @@
-"""The two verbs that change a task; each call is one transaction, all or nothing.
+"""The verb that changes a task, and what one such change holds: one transaction, all or nothing.
 
-Both return a `Receipt` with the numbers that the store gave out; the caller finds out from it that
-a task has ready mail. Transactions are committed in the order of the calls.
+A `Commit` brings something from outside a turn: a message, an answer, a cancellation. A
+`TurnCommit` records a step of a turn. With ``done`` false it is a *journal* commit (the model
+replied, an action started or ended). With ``done`` true it ends the turn: the delivery is consumed,
+its journal is removed, and history, outgoing mail, events and the task's state appear.
+
+The verb returns a `Receipt` with the numbers that the store gave out; the caller finds out from it
+that a task has ready mail. Transactions are committed in the order of the calls.
 """
 
 import asyncio
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Final
+from typing import Final, NamedTuple
 
-from mail.db.calls import put_calls
+from mail.db.calls import CallRow, put_calls
+from mail.db.desk import DeskPost, ShownRow
 from mail.db.driver import Batch, Change, Insert, Query, TaskPlace, Verb, Verbs
 from mail.db.keys import put_key
-from mail.db.ledger import write_ledger
+from mail.db.ledger import LedgerPart, write_ledger
 from mail.db.letters import add_letters, note_shown
 from mail.db.outbox import change_outbox
-from mail.db.post import Post, Receipt, TurnCommit
-from mail.db.preferences import add_feedback
-from mail.db.records import InboxRow, Owner
-from mail.db.rows import INBOX_COLUMNS, OUTBOX_COLUMNS, join_lists, tool_format
+from mail.db.preferences import FEEDBACK_TEXTS, FeedbackRow, add_feedback
+from mail.db.records import (
+    Delivery,
+    EventRow,
+    HistoryRow,
+    IdempotencyRow,
+    InboxRow,
+    JournalRow,
+    MemoryRow,
+    OutboxChange,
+    OutboxRow,
+    Owner,
+    TaskRow,
+)
+from mail.db.rows import INBOX_COLUMNS, OUTBOX_COLUMNS, join_lists, key_size, tool_format
 from mail.db.texts import Lifter, text_size
-from mail.db.webhooks import add_webhooks
+from mail.db.webhooks import WebhookRow, add_webhooks
 from mail.errors import MailTaken, StoreConflict
 
 _TAKE_MAIL: Final = f"""
@@ -78,6 +96,97 @@ _QUICK: Final = 64 * 1024
 """Characters of a commit whose long texts are found in about a millisecond."""
 
 
+@dataclass(slots=True)  # not kw_only: each such field that is left out is looked up by its name
+class Commit:
+    """One commit of a task. Every field but the owner and the task may be empty.
+
+    ``new`` demands that the task does not exist yet. ``calls`` are inserted or replaced by
+    (agent, call_id). ``response`` is the run's final message as JSON (upserted).
+    ``settled`` are waiting deliveries of the task that are consumed with the commit (those that do
+    not wait any more are passed over); ``cancel_mail`` drops all of its waiting mail. ``snapshot``
+    asks the store to bring the documented ``agent_histories`` rows of the task up to date (at a
+    pause or an end). ``once`` is a key of the owner's that must be new; it is stored with the
+    number of the commit's first event.
+
+    ``unset`` are deliveries of the task that were set aside and are so no more: they are tried
+    again, as new ones among ``deliveries``, or discarded. All of them must still be there.
+
+    ``inbox`` is mail of a peer that must be new. Of the task's mail for peers, ``outbox_changes``
+    come first; ``answered`` removes requests to a peer, as (peer, ref); ``close_requests`` removes
+    all requests but dead ones, because nobody waits for answers any more; ``outbox`` is added last.
+
+    ``ledger`` is what changes in the task's open questions, and in what is known of other swarms.
+
+    ``desk`` are letters that go with the commit. If they are refused, so is the commit, and the
+    other way round.
+
+    ``feedback`` is for memories of the owner's; what is known of the same approval stays as it is.
+    ``webhooks`` are messages to the webhook that tell of the commit.
+    """
+
+    owner: Owner
+    task: TaskRow
+    new: bool = False
+    deliveries: tuple[Delivery, ...] = ()
+    events: tuple[EventRow, ...] = ()
+    histories: tuple[HistoryRow, ...] = ()
+    calls: tuple[CallRow, ...] = ()
+    memories: tuple[MemoryRow, ...] = ()
+    response: str | None = None
+    settled: tuple[int, ...] = ()
+    unset: tuple[int, ...] = ()
+    cancel_mail: bool = False
+    snapshot: bool = False
+    once: IdempotencyRow | None = None
+    inbox: InboxRow | None = None
+    outbox: tuple[OutboxRow, ...] = ()
+    outbox_changes: tuple[OutboxChange, ...] = ()
+    answered: tuple[tuple[str, str], ...] = ()
+    close_requests: bool = False
+    ledger: LedgerPart | None = None
+    desk: DeskPost | None = None
+    feedback: tuple[FeedbackRow, ...] = ()
+    webhooks: tuple[WebhookRow, ...] = ()
+
+
+@dataclass(slots=True)
+class TurnCommit(Commit):
+    """One commit of a turn on the delivery ``seq``.
+
+    With ``done`` the delivery is consumed and its journal removed; with ``dead`` (which goes with
+    ``done``) it is put aside as undeliverable for that reason. ``shown`` are letters that stood in
+    the turn's request to a model; what was shown before stays as it is noted.
+    """
+
+    seq: int = field(kw_only=True)
+    done: bool = True
+    dead: str | None = None
+    journal: tuple[JournalRow, ...] = ()
+    shown: tuple[ShownRow, ...] = ()
+
+
+class Receipt(NamedTuple):
+    """What a commit gave out: the number of its first event and the numbers of its deliveries.
+
+    ``bytes`` is about what all records of the task take by now.
+    """
+
+    first_event: int
+    seqs: tuple[int, ...]
+    bytes: int = 0
+
+
+def size_beside_task(commit: Commit) -> int:
+    """Return about how many bytes a commit adds to what its owner has beside its task.
+
+    What is replaced by that counts, too: it is a little too much.
+    """
+    key = 0 if commit.once is None else key_size(commit.once)
+    feedback = (getattr(row, name) for row in commit.feedback for name in FEEDBACK_TEXTS)
+    memories = (row.value for row in commit.memories)
+    return key + sum(map(text_size, (*feedback, *memories)))
+
+
 class Records:
     """The records of a commit without their long texts.
 
@@ -88,24 +197,24 @@ class Records:
         bytes: About what the records take, without the long texts.
     """
 
-    def __init__(self, post: Post) -> None:
+    def __init__(self, commit: Commit) -> None:
         lifter = Lifter()
         row, self.texts = lifter.row, lifter.texts
-        self.deliveries = [row(payload=mail.payload) for mail in post.deliveries]
-        self.events = [row(event_data=e.extra, description=e.description) for e in post.events]
-        self.histories = [row(entries=history.entries) for history in post.histories]
-        self.calls = [row(call=c.call, shown=c.shown, answer=c.answer) for c in post.calls]
-        self.outbox = [row(wrapper=mail.wrapper) for mail in post.outbox]
-        journal = post.journal if isinstance(post, TurnCommit) else ()
+        self.deliveries = [row(payload=mail.payload) for mail in commit.deliveries]
+        self.events = [row(event_data=e.extra, description=e.description) for e in commit.events]
+        self.histories = [row(entries=history.entries) for history in commit.histories]
+        self.calls = [row(call=c.call, shown=c.shown, answer=c.answer) for c in commit.calls]
+        self.outbox = [row(wrapper=mail.wrapper) for mail in commit.outbox]
+        journal = commit.journal if isinstance(commit, TurnCommit) else ()
         self.journal = [row(payload=fact.payload) for fact in journal]
-        self.response = [] if post.response is None else [row(response=post.response)]
-        self.bytes = self._size(post)
+        self.response = [] if commit.response is None else [row(response=commit.response)]
+        self.bytes = self._size(commit)
 
-    def _size(self, post: Post) -> int:
+    def _size(self, commit: Commit) -> int:
         rows = [*self.deliveries, *self.events, *self.calls, *self.outbox, *self.journal]
         rows += self.histories + self.histories  # they are in the snapshot, too
         records = [record or "" for *columns, _ in rows + self.response for record in columns]
-        for call in post.calls:
+        for call in commit.calls:
             records += (call.description, call.decision or "")
         # All at once, which takes less than a look at each.
         return text_size("".join(records)) + _ROW_BYTES * len(records)
@@ -114,55 +223,35 @@ class Records:
 class CommitVerbs(Verbs):
     """Commits of tasks."""
 
-    async def post(self, post: Post) -> Receipt:
-        """Commit something from outside a turn.
+    async def commit(self, commit: Commit) -> Receipt:
+        """Commit a change of a task.
 
         Raises:
-            StoreConflict: ``post.new`` and the task exists, or a delivery in ``post.unset`` is not
-                set aside.
-            KeyTaken: the owner has used the key in ``post.once`` before.
-            DeskConflict: what is in ``post.desk`` is refused; see `LetterVerbs.post_letters`.
-            MailTaken: the mail in ``post.inbox`` was taken before; this comes before the others.
+            MailTaken: the mail in ``inbox`` was taken before; this comes before the others.
+            StoreConflict: with ``new`` the task exists; a delivery in ``unset`` is not set aside;
+                that of a turn is not waiting any more (already consumed or dropped).
+            KeyTaken: the owner has used the key in ``once`` before.
+            DeskConflict: what is in ``desk`` is refused; see `LetterVerbs.post_letters`.
         """
-        records = await self._records(post)
-        return await self.driver.transaction(partial(self._post, post, records))
+        records = await self._records(commit)
+        return await self.driver.transaction(partial(self._commit, commit, records))
 
-    def _post(self, post: Post, records: Records) -> Verb[Receipt]:
-        yield from _take_mail(post.owner.swarm, post.inbox)
-        size = (post.owner, post.task, len(post.events), records.bytes)
-        task = None if post.new else (yield from self.sql.change_task(*size))
-        task = task or (yield from self.sql.add_task(*size))
+    def _commit(self, commit: Commit, records: Records) -> Verb[Receipt]:
+        yield from _take_mail(commit.owner.swarm, commit.inbox)
+        size = (commit.owner, commit.task, len(commit.events), records.bytes)
+        task = None if commit.new else (yield from self.sql.change_task(*size))
+        if isinstance(commit, TurnCommit):
+            yield from self._write_turn(commit, records, task)
+        elif task is None:
+            task = yield from self.sql.add_task(*size)
         if task is None:
-            raise StoreConflict(f"task '{post.task.task_id}' already exists")
-        if post.once is not None:
-            yield from put_key(post.owner, post.once._replace(first_event=task.first_event))
-        return (yield from self._write(post, records, task))
+            raise StoreConflict(f"task '{commit.task.task_id}' already exists")
+        if commit.once is not None:
+            yield from put_key(commit.owner, commit.once._replace(first_event=task.first_event))
+        return (yield from self._write(commit, records, task))
 
-    async def commit_turn(self, turn: TurnCommit) -> Receipt:
-        """Commit a step of a turn.
-
-        Raises:
-            StoreConflict: the delivery is not waiting any more (already consumed or dropped).
-            DeskConflict: what is in ``turn.desk`` is refused; see `LetterVerbs.post_letters`.
-            MailTaken: the mail in ``turn.inbox`` was taken before; this comes before the others.
-        """
-        records = await self._records(turn)
-        return await self.driver.transaction(partial(self._commit_turn, turn, records))
-
-    async def _records(self, post: Post) -> Records:
-        """Take the long texts out of the records; of a large commit while others go on."""
-        if sum(map(len, _texts_of(post))) <= _QUICK:
-            return Records(post)
-        return await asyncio.get_running_loop().run_in_executor(self._lifter, Records, post)
-
-    @cached_property
-    def _lifter(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(1, thread_name_prefix="mail-store-lifter")
-
-    def _commit_turn(self, turn: TurnCommit, records: Records) -> Verb[Receipt]:
-        yield from _take_mail(turn.owner.swarm, turn.inbox)
-        size = (turn.owner, turn.task, len(turn.events), records.bytes)
-        task = yield from self.sql.change_task(*size)
+    def _write_turn(self, turn: TurnCommit, records: Records, task: TaskPlace | None) -> Verb[None]:
+        """Write what only a step of a turn has."""
         if task is None:
             raise StoreConflict(f"delivery {turn.seq} is not waiting: its task is unknown")
         if turn.done:
@@ -178,43 +267,52 @@ class CommitVerbs(Verbs):
             yield Batch(self._put_journal, values)
         if turn.shown:
             yield from note_shown(turn.owner.swarm, turn.shown)
-        return (yield from self._write(turn, records, task))
 
-    def _write(self, post: Post, records: Records, task: TaskPlace) -> Verb[Receipt]:
-        """Write what posts and turns have in common."""
+    async def _records(self, commit: Commit) -> Records:
+        """Take the long texts out of the records; of a large commit while others go on."""
+        if sum(map(len, _texts_of(commit))) <= _QUICK:
+            return Records(commit)
+        return await asyncio.get_running_loop().run_in_executor(self._lifter, Records, commit)
+
+    @cached_property
+    def _lifter(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1, thread_name_prefix="mail-store-lifter")
+
+    def _write(self, commit: Commit, records: Records, task: TaskPlace) -> Verb[Receipt]:
+        """Write what all commits have in common."""
         key = task.key
         added = (yield from self._add_texts(records.texts, key)) if records.texts else 0
-        if post.settled or post.unset or post.cancel_mail:
-            yield from self._settle(post, key)
-        if post.histories:
-            histories = zip(post.histories, records.histories, strict=True)
+        if commit.settled or commit.unset or commit.cancel_mail:
+            yield from self._settle(commit, key)
+        if commit.histories:
+            histories = zip(commit.histories, records.histories, strict=True)
             yield Batch(_ADD_HISTORY, [(key, row.agent, *record) for row, record in histories])
-        seqs = (yield from _add_messages(post, records, key)) if post.deliveries else ()
-        if post.events:
-            yield from self._add_events(post, records, task)
-        if post.ledger is not None:
-            yield from write_ledger(post.ledger, key)
-        if post.calls:
-            yield from put_calls(self.sql, key, post.calls, records.calls)
-        if post.memories:
-            values = [self.sql.memory_values(post.owner, row) for row in post.memories]
+        seqs = (yield from _add_messages(commit, records, key)) if commit.deliveries else ()
+        if commit.events:
+            yield from self._add_events(commit, records, task)
+        if commit.ledger is not None:
+            yield from write_ledger(commit.ledger, key)
+        if commit.calls:
+            yield from put_calls(self.sql, key, commit.calls, records.calls)
+        if commit.memories:
+            values = [self.sql.memory_values(commit.owner, row) for row in commit.memories]
             yield Batch(self.sql.put_memory, values)
         for response in records.response:
-            yield from self.sql.put_response(post.owner, post.task.task_id, key, *response)
-        if post.snapshot and self.driver.durable:
-            yield from self._update_snapshots(post.owner, post.task.task_id, key)
-        yield from _write_mail(post, records, key)
+            yield from self.sql.put_response(commit.owner, commit.task.task_id, key, *response)
+        if commit.snapshot and self.driver.durable:
+            yield from self._update_snapshots(commit.owner, commit.task.task_id, key)
+        yield from _write_mail(commit, records, key)
         return Receipt(task.first_event, seqs, task.bytes + added)
 
-    def _settle(self, post: Post, task: int) -> Verb[None]:
+    def _settle(self, commit: Commit, task: int) -> Verb[None]:
         """Consume, take back or cancel mail of the task."""
-        if post.settled:
-            yield from self.sql.consume(task, post.settled, "acked", None)
-        if post.unset:
+        if commit.settled:
+            yield from self.sql.consume(task, commit.settled, "acked", None)
+        if commit.unset:
             text = _UNSET.format(self.sql.among("$2", "bigint"))
-            if (yield Change(text, (task, self.sql.list(post.unset)))) != len(post.unset):
-                raise StoreConflict(f"deliveries {post.unset} are not all set aside")
-        if post.cancel_mail:
+            if (yield Change(text, (task, self.sql.list(commit.unset)))) != len(commit.unset):
+                raise StoreConflict(f"deliveries {commit.unset} are not all set aside")
+        if commit.cancel_mail:
             yield Change(_CANCEL_JOURNALS, (task,))
             yield Change(_CANCEL_MAIL, (task,))
 
@@ -230,10 +328,10 @@ class CommitVerbs(Verbs):
         yield Change(_ADD_BYTES, (added, task))
         return added
 
-    def _add_events(self, post: Post, records: Records, task: TaskPlace) -> Verb[None]:
-        key = (post.task.task_id, *post.owner)
+    def _add_events(self, commit: Commit, records: Records, task: TaskPlace) -> Verb[None]:
+        key = (commit.task.task_id, *commit.owner)
         values = []
-        rows = zip(post.events, records.events, strict=True)
+        rows = zip(commit.events, records.events, strict=True)
         for seq, (event, (extra, description, texts)) in enumerate(rows, task.first_event):
             size = text_size(event.extra + event.description)
             short = event if texts is None else event._replace(extra=extra, description=description)
@@ -263,22 +361,22 @@ class CommitVerbs(Verbs):
         yield Batch(self.sql.put_snapshot, values)
 
 
-def _texts_of(post: Post) -> Iterable[str]:
+def _texts_of(commit: Commit) -> Iterable[str]:
     """Return the records that may hold long texts."""
-    for mail in post.deliveries:
+    for mail in commit.deliveries:
         yield mail.payload
-    for event in post.events:
+    for event in commit.events:
         yield event.extra
         yield event.description
-    for history in post.histories:
+    for history in commit.histories:
         yield history.entries
-    for call in post.calls:
+    for call in commit.calls:
         yield call.call
         yield call.answer or ""
-    for row in post.outbox:
+    for row in commit.outbox:
         yield row.wrapper
-    if isinstance(post, TurnCommit):
-        for fact in post.journal:
+    if isinstance(commit, TurnCommit):
+        for fact in commit.journal:
             yield fact.payload
 
 
@@ -288,31 +386,31 @@ def _take_mail(swarm: str, row: InboxRow | None) -> Verb[None]:
         raise MailTaken
 
 
-def _add_messages(post: Post, records: Records, task: int) -> Verb[tuple[int, ...]]:
+def _add_messages(commit: Commit, records: Records, task: int) -> Verb[tuple[int, ...]]:
     values = [
         (task, mail.recipient, mail.tier, mail.interrupt, mail.attempts, mail.control, *record)
-        for mail, record in zip(post.deliveries, records.deliveries, strict=True)
+        for mail, record in zip(commit.deliveries, records.deliveries, strict=True)
     ]
     return tuple((yield Insert(_ADD_MESSAGE, "seq", values)))
 
 
-def _write_mail(post: Post, records: Records, task: int) -> Verb[None]:
+def _write_mail(commit: Commit, records: Records, task: int) -> Verb[None]:
     """Write what leaves the task: mail for peers, letters, what is learned and told."""
-    if post.outbox_changes:
-        yield from change_outbox(post.outbox_changes, task)
-    if post.answered:
-        yield Batch(_ANSWERED, [(task, *request) for request in post.answered])
-    if post.close_requests:
+    if commit.outbox_changes:
+        yield from change_outbox(commit.outbox_changes, task)
+    if commit.answered:
+        yield Batch(_ANSWERED, [(task, *request) for request in commit.answered])
+    if commit.close_requests:
         yield Change(_CLOSE_REQUESTS, (task,))
-    if post.outbox:
-        rows = zip(post.outbox, records.outbox, strict=True)
+    if commit.outbox:
+        rows = zip(commit.outbox, records.outbox, strict=True)
         values = [
             (task, *row._replace(wrapper=wrapper)[1:-1], texts) for row, (wrapper, texts) in rows
         ]
         yield Batch(_ADD_OUTBOX, values)
-    if post.desk is not None:
-        yield from add_letters(post.desk)
-    if post.feedback:
-        yield from add_feedback(post.owner, post.feedback)
-    if post.webhooks:
-        yield from add_webhooks(post.owner.swarm, post.webhooks)
+    if commit.desk is not None:
+        yield from add_letters(commit.desk)
+    if commit.feedback:
+        yield from add_feedback(commit.owner, commit.feedback)
+    if commit.webhooks:
+        yield from add_webhooks(commit.owner.swarm, commit.webhooks)

@@ -1,6 +1,6 @@
 """What is found by a key: idempotency keys, access tokens, registries of other swarms.
 
-A `mail.db.post.Post` may bring an idempotency key. Tokens belong to no owner. A registry is in a
+A `Commit` of a task may bring an idempotency key. Tokens belong to no owner. A registry is in a
 store that several servers may share; elsewhere it is a file, see `mail.net.registry_file`: an
 SQLite database has no such table.
 """

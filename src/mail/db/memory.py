@@ -11,9 +11,9 @@ from itertools import islice
 from typing import ClassVar, TypeVar
 
 from mail.core.tasks import TaskState
+from mail.db.commit import Commit, Receipt
 from mail.db.driver import Change, Query, Verb, write
 from mail.db.migrate import migrate, packaged_migrations
-from mail.db.post import Post, Receipt, TurnCommit
 from mail.db.records import Owner
 from mail.db.rows import LAST_WORDS, OWNED
 from mail.db.sqlite.connect import REFUSALS, as_store_error
@@ -94,16 +94,10 @@ class MemoryStore(Store):
         self._at_once = max(1, keep_finished // 20)
         self._finished: dict[Owner, dict[str, None]] = {}
 
-    async def post(self, post: Post) -> Receipt:
-        """See `Store.post`."""
-        receipt = await super().post(post)
-        await self._note_state(post)
-        return receipt
-
-    async def commit_turn(self, turn: TurnCommit) -> Receipt:
-        """See `Store.commit_turn`."""
-        receipt = await super().commit_turn(turn)
-        await self._note_state(turn)
+    async def commit(self, commit: Commit) -> Receipt:
+        """See `Store.commit`."""
+        receipt = await super().commit(commit)
+        await self._note_state(commit)
         return receipt
 
     async def delete_task(self, owner: Owner, task_id: str, *, ended: bool = False) -> None:
@@ -111,16 +105,16 @@ class MemoryStore(Store):
         await super().delete_task(owner, task_id, ended=ended)
         self._finished.get(owner, {}).pop(task_id, None)
 
-    async def _note_state(self, post: Post) -> None:
+    async def _note_state(self, commit: Commit) -> None:
         """Forget the tasks that ended first, once there are too many."""
-        finished = self._finished.setdefault(post.owner, {})
-        finished.pop(post.task.task_id, None)
-        if post.task.state in (TaskState.RUNNING, TaskState.PAUSED):
+        finished = self._finished.setdefault(commit.owner, {})
+        finished.pop(commit.task.task_id, None)
+        if commit.task.state in (TaskState.RUNNING, TaskState.PAUSED):
             return
-        finished[post.task.task_id] = None
+        finished[commit.task.task_id] = None
         if len(finished) >= self._keep_finished + self._at_once:
             oldest = list(islice(finished, self._at_once))
-            await self._forget_tasks(post.owner, oldest)
+            await self._forget_tasks(commit.owner, oldest)
             for task_id in oldest:
                 del finished[task_id]
 

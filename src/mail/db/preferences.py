@@ -229,7 +229,7 @@ def add_feedback(owner: Owner, rows: Sequence[FeedbackRow]) -> Verb[None]:
 
 
 class PreferenceVerbs(Verbs):
-    """Versions of named memories, and feedback. A `mail.db.commit.Post` may bring feedback."""
+    """Versions of named memories, and feedback. A `mail.db.commit.Commit` may bring feedback."""
 
     @write
     def change_preference(self, change: PreferenceChange) -> Verb[int]:

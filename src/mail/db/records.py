@@ -1,7 +1,7 @@
 """The records of a store: tuples that hold JSON as text, so a store that keeps them keeps copies.
 
 Those of a subject with a module of its own (letters, files, calls, webhooks, preferences) are
-there; what goes into one transaction of a task is in `mail.db.post`.
+there; what goes into one transaction of a task is in `mail.db.commit`.
 """
 
 from collections.abc import Callable

@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from mail.clock import Clock
 from mail.core.tasks import TaskState
 from mail.db.calls import CallRow
-from mail.db.post import Post
+from mail.db.commit import Commit
 from mail.db.webhooks import WebhookRow
 
 _ENDED: Final = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED})
@@ -34,20 +34,20 @@ class WebhookNews:
         self._clock = clock
         self._woken = asyncio.Event()
 
-    def told_by(self, post: Post) -> tuple[WebhookRow, ...]:
+    def told_by(self, commit: Commit) -> tuple[WebhookRow, ...]:
         """Return the messages that tell of a commit."""
-        if not post.calls and not post.snapshot:
+        if not commit.calls and not commit.snapshot:
             return ()
-        state, news = post.task.state, list[tuple[str, dict[str, Any]]]()
+        state, news = commit.task.state, list[tuple[str, dict[str, Any]]]()
         if "approval" in self._events:
-            asked = (row for row in post.calls if row.approval_id and row.status == "open")
+            asked = (row for row in commit.calls if row.approval_id and row.status == "open")
             news += [("approval", {"approval": _shown(row)}) for row in asked]
         # A task whose run has ended goes on when other messages of its owner's wait.
-        if post.snapshot and state is TaskState.PAUSED and "paused" in self._events:
+        if commit.snapshot and state is TaskState.PAUSED and "paused" in self._events:
             news.append(("paused", {"status": state.value}))
-        if post.snapshot and state in _ENDED and "ended" in self._events:
+        if commit.snapshot and state in _ENDED and "ended" in self._events:
             news.append(("ended", {"status": state.value}))
-        return tuple(self._message(post, event, more) for event, more in news)
+        return tuple(self._message(commit, event, more) for event, more in news)
 
     def wake(self) -> None:
         """Hear that there are messages to send."""
@@ -62,8 +62,8 @@ class WebhookNews:
             pass
         self._woken.clear()
 
-    def _message(self, post: Post, event: str, more: dict[str, Any]) -> WebhookRow:
-        owner, task = post.owner, post.task
+    def _message(self, commit: Commit, event: str, more: dict[str, Any]) -> WebhookRow:
+        owner, task = commit.owner, commit.task
         message_id, now = self._clock.new_id(), self._clock.now()
         title = task.title
         if title is not None and len(title) > _LONGEST_TITLE:

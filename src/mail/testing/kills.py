@@ -4,7 +4,7 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
-from mail.db.post import Post, Receipt, TurnCommit
+from mail.db.commit import Commit, Receipt
 from mail.db.store import Store
 
 KillWhen = Literal["before", "after"]
@@ -23,7 +23,7 @@ class KillPoint:
     def __init__(
         self,
         when: KillWhen,
-        matches: Callable[[Post], bool],
+        matches: Callable[[Commit], bool],
         nth: int = 1,
         die: Callable[[], object] = lambda: os._exit(9),
     ) -> None:
@@ -32,14 +32,14 @@ class KillPoint:
         self._left = nth
         self._die = die
 
-    async def around(self, post: Post, commit: Callable[[], Awaitable[Receipt]]) -> Receipt:
+    async def around(self, commit: Commit, make: Callable[[], Awaitable[Receipt]]) -> Receipt:
         """Make a commit, and die before or after it when its turn has come."""
-        if not self._matches(post):
-            return await commit()
+        if not self._matches(commit):
+            return await make()
         self._left -= 1
         if self._left == 0 and self._when == "before":
             self._die()
-        receipt = await commit()
+        receipt = await make()
         if self._left == 0 and self._when == "after":
             self._die()
         return receipt
@@ -55,10 +55,6 @@ class KillingStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def post(self, post: Post) -> Receipt:
-        """See `mail.db.store.Store.post`."""
-        return await self._point.around(post, lambda: self._store.post(post))
-
-    async def commit_turn(self, turn: TurnCommit) -> Receipt:
-        """See `mail.db.store.Store.commit_turn`."""
-        return await self._point.around(turn, lambda: self._store.commit_turn(turn))
+    async def commit(self, commit: Commit) -> Receipt:
+        """See `mail.db.store.Store.commit`."""
+        return await self._point.around(commit, lambda: self._store.commit(commit))

@@ -15,7 +15,7 @@ from mail.core.interswarm import DeliveryOutcome
 from mail.core.runtime import RunRequest, RuntimeSettings
 from mail.core.tasks import TaskState
 from mail.db import open_store
-from mail.db.post import Post, Receipt
+from mail.db.commit import Commit, Receipt
 from mail.db.records import OutboxRow, Owner
 from mail.errors import BreakpointError
 from mail.testing import agent_from
@@ -728,15 +728,15 @@ def hold_up_settling(side: Side) -> tuple[asyncio.Event, asyncio.Event]:
     Returns:
         What tells that it is to be noted, and what lets it.
     """
-    reached, gate, post = asyncio.Event(), asyncio.Event(), side.store.post
+    reached, gate, commit = asyncio.Event(), asyncio.Event(), side.store.commit
 
-    async def slow(what: Post) -> Receipt:
+    async def slow(what: Commit) -> Receipt:
         if what.outbox_changes and what.task.state is TaskState.PAUSED:
             reached.set()
             await gate.wait()
-        return await post(what)
+        return await commit(what)
 
-    side.store.post = slow  # type: ignore[method-assign]
+    side.store.commit = slow  # type: ignore[method-assign]
     return reached, gate
 
 

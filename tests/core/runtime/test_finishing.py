@@ -8,7 +8,7 @@ from mail.core.actions import ActionCore
 from mail.core.runtime import MAILRuntime, RunRequest, RuntimeSettings
 from mail.core.runtime.turn import Phase
 from mail.core.tasks import TaskState
-from mail.db.post import Post
+from mail.db.commit import Commit
 from mail.db.store import Store
 from mail.errors import ModelError
 from mail.testing import tool_calls
@@ -149,7 +149,7 @@ async def test_a_request_that_was_put_off_ends_with_the_run(store) -> None:
 async def test_a_request_on_its_way_ends_with_the_run(store) -> None:
     storing, release = asyncio.Event(), asyncio.Event()
 
-    async def hold(post: Post) -> None:
+    async def hold(post: Commit) -> None:
         if any("finish" in (mail.control or "") for mail in post.deliveries):
             storing.set()
             await release.wait()
@@ -213,7 +213,7 @@ async def test_an_old_request_in_the_store_is_not_obeyed_after_a_restart(store) 
     pair.go.set()
     await run.result(5)
     task = await store.load_task(pair.runtime._context.owner, "task-1")
-    await store.post(Post(owner=pair.runtime._context.owner, task=task, deliveries=(row,)))
+    await store.commit(Commit(owner=pair.runtime._context.owner, task=task, deliveries=(row,)))
     await pair.runtime.shutdown(grace=0)
     other = Pair(store, forever)
     other.choices += ["earlier", "earlier"]

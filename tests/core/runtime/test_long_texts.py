@@ -11,6 +11,7 @@ from mail.core import pieces, render
 from mail.core.runtime import RunRequest, turn_result, turn_runner
 from mail.core.runtime.turn_result import Reply, TurnResult
 from mail.db import open_store
+from mail.db.commit import TurnCommit
 from mail.errors import AgentError
 from mail.testing import tool_calls
 from tests.support.swarm import runtime_of, supervisor, user_message, worker
@@ -22,26 +23,22 @@ async def test_others_are_served_while_a_long_text_goes_through_a_turn(monkeypat
     await store.open()
     seen: list[str] = []
     loop = asyncio.get_running_loop()
-    commit_turn = store.commit_turn
+    commit = store.commit
 
     async def answer(messages, choice):
         seen.append("agent")
         loop.call_soon(seen.append, "somebody else")
         return None, tool_calls(("task_complete", {"finish_message": "y" * sent}))
 
-    async def noted(commit):
-        seen.append("commit")
-        return await commit_turn(commit)
-
-    post = store.post
-
-    async def stored(commit):
-        receipt = await post(commit)
+    async def noted(change):
+        if isinstance(change, TurnCommit):
+            seen.append("commit")
+            return await commit(change)
+        receipt = await commit(change)
         loop.call_soon(loop.call_soon, seen.append, "somebody before")
         return receipt
 
-    monkeypatch.setattr(store, "commit_turn", noted)
-    monkeypatch.setattr(store, "post", stored)
+    monkeypatch.setattr(store, "commit", noted)
     agents = {"supervisor": supervisor(answer), "worker": worker(answer)}
     runtime = runtime_of(agents, store=store)
     run = await runtime.open_run(RunRequest(message=user_message("x" * sent)))

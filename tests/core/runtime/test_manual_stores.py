@@ -10,7 +10,7 @@ import pytest
 
 from mail.core.runtime import MAILRuntime, RunRequest, RuntimeSettings
 from mail.core.tasks import TaskState
-from mail.db.post import Post, TurnCommit
+from mail.db.commit import Commit, TurnCommit
 from mail.db.records import Delivery, Owner, TaskRow
 from mail.db.store import Store
 from mail.errors import ShuttingDown, StoreError, TaskError, TaskPaused
@@ -84,7 +84,7 @@ async def game(players: Players, sick: SickStore) -> AsyncIterator[MAILRuntime]:
         yield made
 
 
-def taken_back(post: Post) -> bool:
+def taken_back(post: Commit) -> bool:
     """Tell whether a commit takes a step back whose caller gave up."""
     return bool(post.settled) and not post.snapshot
 
@@ -113,7 +113,7 @@ async def test_giving_up_while_the_store_fails_does_not_stop_the_other_agents(
 ) -> None:
     failing = True
 
-    async def before(post: Post) -> None:
+    async def before(post: Commit) -> None:
         if failing and taken_back(post):
             raise StoreError("the disk is full")
 
@@ -140,11 +140,11 @@ async def test_a_cancelled_game_stays_cancelled_though_a_step_is_taken_back_late
 ) -> None:
     failing, written = True, asyncio.Event()
 
-    async def before(post: Post) -> None:
+    async def before(post: Commit) -> None:
         if failing and taken_back(post):
             raise StoreError("the disk is full")
 
-    async def after(post: Post) -> None:
+    async def after(post: Commit) -> None:
         if taken_back(post):
             written.set()
 
@@ -175,7 +175,7 @@ async def test_a_history_keeps_its_order_though_one_of_its_commits_was_tried_aga
 ) -> None:
     failures = ["the disk is full"]
 
-    async def before(post: Post) -> None:
+    async def before(post: Commit) -> None:
         if isinstance(post, TurnCommit) and post.done and post.calls and failures:
             raise StoreError(failures.pop())
 
@@ -204,7 +204,7 @@ async def test_a_step_that_comes_while_a_pause_is_being_stored_never_happens(
     players.lines["ann"] = [REVIEW, "words of ann"]
     gate = Gate()
 
-    async def before(post: Post) -> None:
+    async def before(post: Commit) -> None:
         if post.calls and not post.settled:
             await gate()
 
@@ -304,7 +304,7 @@ async def test_a_message_that_comes_while_a_run_is_being_ended_is_answered(store
 
     gate = Gate()
 
-    async def after(post: Post) -> None:
+    async def after(post: Commit) -> None:
         if post.response:
             await gate()
 

@@ -8,7 +8,7 @@ import pytest
 from mail.core.actions import ActionCore
 from mail.core.runtime import RunRequest
 from mail.core.tasks import TaskState
-from mail.db.post import Post
+from mail.db.commit import Commit
 from mail.db.store import Store
 from mail.errors import AlreadyAnswered, BreakpointError, StoreError, UnknownAgent
 from mail.testing import tool_calls
@@ -185,7 +185,7 @@ async def test_of_two_resumes_at_once_one_is_refused(store: Store) -> None:
 async def test_a_resume_that_cannot_be_stored_leaves_the_call_open(store: Store) -> None:
     broken = False
 
-    async def refuse(post: Post) -> None:
+    async def refuse(post: Commit) -> None:
         if broken:
             raise StoreError("disk full")
 

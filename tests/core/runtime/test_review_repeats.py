@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mail.core.runtime import MAILRuntime, RunRequest
-from mail.db.post import Post
+from mail.db.commit import Commit
 from mail.db.records import IdempotencyRow
 from mail.db.store import Store
 from mail.errors import ShuttingDown, StoreError
@@ -31,7 +31,7 @@ def says(name: str, gate: asyncio.Event | None = None):
     return agent
 
 
-def ends(post: Post) -> bool:
+def ends(post: Commit) -> bool:
     return any(event.kind == "task_complete" for event in post.events)
 
 
@@ -44,7 +44,7 @@ async def repeated(runtime: MAILRuntime, store: Any) -> str:
 async def test_a_message_waits_for_an_end_that_has_to_be_tried_again(store: Store) -> None:
     second: list[Any] = []
 
-    async def hiccup(post: Post) -> None:
+    async def hiccup(post: Commit) -> None:
         if ends(post) and not second:
             request = RunRequest(message=user_message("two"), once=KNOWN)
             second.append(asyncio.ensure_future(runtime.open_run(request)))
@@ -64,7 +64,7 @@ async def test_a_message_waits_for_an_end_that_has_to_be_tried_again(store: Stor
 async def test_a_message_is_taken_while_an_end_that_left_it_unread_is_stored(store: Store) -> None:
     gate = asyncio.Event()
 
-    async def take_other(post: Post) -> None:
+    async def take_other(post: Commit) -> None:
         if ends(post) and not gate.is_set():
             gate.set()
             for _ in range(50):

@@ -8,7 +8,7 @@ from pydantic_core import from_json, to_json
 from mail.core.approvals import Answerer
 from mail.core.runtime import RuntimeSettings
 from mail.core.runtime.turn import Control, ControlKind
-from mail.db.post import Post, TurnCommit
+from mail.db.commit import Commit, TurnCommit
 from mail.db.records import Delivery, Owner
 from mail.errors import NotSetAside, RetryRefused, UnknownTask
 from mail.testing import agent_from
@@ -172,8 +172,8 @@ async def put_aside(store, owner: Owner, control: Control) -> int:
     row = await store.load_task(owner, "task-1")
     payload = (await store.all_mail(owner, "task-1"))[-1].payload
     delivery = Delivery("task-1", "worker", 1, False, payload, control.to_json())
-    receipt = await store.post(Post(owner=owner, task=row, deliveries=(delivery,)))
-    await store.commit_turn(TurnCommit(owner=owner, task=row, seq=receipt.seqs[0], dead="tests"))
+    receipt = await store.commit(Commit(owner=owner, task=row, deliveries=(delivery,)))
+    await store.commit(TurnCommit(owner=owner, task=row, seq=receipt.seqs[0], dead="tests"))
     return receipt.seqs[0]
 
 
@@ -208,9 +208,9 @@ async def test_what_another_swarm_has_asked_is_for_that_swarm_to_ask_again(store
     theirs["message"]["sender"]["address"] = "boss@elsewhere"
     foreign = aside.delivery._replace(payload=to_json(theirs).decode(), seq=0)
     row = await store.load_task(owner, "task-1")
-    receipt = await store.post(Post(owner=owner, task=row, deliveries=(foreign,)))
+    receipt = await store.commit(Commit(owner=owner, task=row, deliveries=(foreign,)))
     [number] = receipt.seqs
-    await store.commit_turn(TurnCommit(owner=owner, task=row, seq=number, dead="tests"))
+    await store.commit(TurnCommit(owner=owner, task=row, seq=number, dead="tests"))
     with pytest.raises(RetryRefused, match="has to ask again"):
         await runtime.retry_mail("task-1", number, ALICE)
     await runtime.discard_mail("task-1", number, ALICE)

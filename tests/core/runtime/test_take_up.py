@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from mail.core.tasks import TaskState
+from mail.db.commit import Commit
 from mail.db.ledger import LedgerPart, Question
-from mail.db.post import Post
 from mail.db.records import EventRow, Owner, TaskRow
 from mail.db.sqlite import driver as sqlite_driver
 from mail.db.sqlite.driver import SQLiteStore
@@ -29,7 +29,7 @@ async def test_a_task_with_50_000_events_is_taken_up_like_one_with_100(
     swarm = runtime_of({"supervisor": supervisor(finish, ())}, store=store)
     owner = swarm._context.owner
     for task_id, count in (("first", 100), ("small", 100), ("large", 50_000)):
-        await store.post(old_task(owner, task_id, count))
+        await store.commit(old_task(owner, task_id, count))
     seen: list[tuple[str, int]] = []
     execute = sqlite_driver._execute
 
@@ -85,7 +85,7 @@ async def test_an_answer_names_the_open_request_of_an_earlier_run(tmp_path: Path
     assert refs["answered"] == refs["asked"]
 
 
-def old_task(owner: Owner, task_id: str, events: int) -> Post:
+def old_task(owner: Owner, task_id: str, events: int) -> Commit:
     """Return a task that has ended, with open questions and mail of another swarm."""
     row = TaskRow(
         task_id=task_id,
@@ -98,4 +98,4 @@ def old_task(owner: Owner, task_id: str, events: int) -> Post:
     )
     questions = tuple(Question("supervisor", "worker", f"r{n}", number=n) for n in range(1, 9))
     log = tuple(EventRow("note", NOW, f"event {number}") for number in range(events))
-    return Post(owner, row, new=True, events=log, ledger=LedgerPart(questions, peering="{}"))
+    return Commit(owner, row, new=True, events=log, ledger=LedgerPart(questions, peering="{}"))

@@ -9,7 +9,7 @@ from mail.core.events import TaskEvent
 from mail.core.runtime import MAILRuntime, RunRequest
 from mail.core.runtime.settings import RuntimeSettings
 from mail.core.usage import Usage
-from mail.db.post import TurnCommit
+from mail.db.commit import TurnCommit
 from mail.db.store import Store
 from mail.testing import FakeClock, KillingStore, KillPoint, tool_calls
 from tests.support.swarm import last_body, runtime_of, supervisor, user_message, worker

@@ -17,9 +17,9 @@ from mail.core.approvals import Answer, Answerer, Approval
 from mail.core.interswarm import DeliveryOutcome, PeerControl
 from mail.core.runtime import MAILRuntime, RunRequest, RuntimeSettings
 from mail.core.teams import Teams
+from mail.db.commit import Commit, TurnCommit
 from mail.db.desk import LetterFilter
 from mail.db.memory import MemoryStore
-from mail.db.post import Post, TurnCommit
 from mail.errors import MAILError, StoreConflict, StoreError, UnknownTask
 from mail.testing import tool_calls
 from tests.core.runtime.test_federation import HARBOUR, echo, leader
@@ -80,7 +80,7 @@ class Stage:
         self.parked: set[str] = set()
         self.store = HookedStore(MemoryStore(), before=self._before)
         self.refuses: Exception | None = None
-        self.matches: Callable[[Post], bool] = lambda post: True
+        self.matches: Callable[[Commit], bool] = lambda post: True
         self.seen: list[dict[str, Any] | None] = []
         lead = supervisor(self._agent("supervisor"), ("worker", "editor"))
         lead.actions = {"review": ActionCore(function=None, name="review")}
@@ -108,7 +108,7 @@ class Stage:
 
         return agent
 
-    async def _before(self, post: Post) -> None:
+    async def _before(self, post: Commit) -> None:
         if self.refuses is not None and self.matches(post):
             error, self.refuses = self.refuses, None
             self.seen.append(memory(self.runtime))
@@ -231,10 +231,10 @@ async def _set_aside(stage: Stage) -> int:
     await stage.keeps()
     owner, task = stage.runtime._context.owner, stage.runtime._context.active_tasks.get("task-1")
     assert task is not None
-    post = Post(owner=owner, task=task.row, deliveries=(task.turns["worker"].queued.delivery,))
-    receipt = await stage.store.post(post)
+    post = Commit(owner=owner, task=task.row, deliveries=(task.turns["worker"].queued.delivery,))
+    receipt = await stage.store.commit(post)
     turn = TurnCommit(owner=owner, task=task.row, seq=receipt.seqs[0], dead="it crashed")
-    await stage.store.commit_turn(turn)
+    await stage.store.commit(turn)
     return receipt.seqs[0]
 
 
@@ -347,7 +347,7 @@ class Peers:
         core.function = lead
         return {"lead": core}
 
-    async def _before(self, post: Post) -> None:
+    async def _before(self, post: Commit) -> None:
         if self.refuses is not None:
             error, self.refuses = self.refuses, None
             self.seen.append(memory(self.harbour.runtime()))

@@ -8,7 +8,7 @@ from typing import Any
 from mail.db.store import Store
 from mail.errors import StoreError
 
-_WRITES = ("post", "commit_turn")
+_WRITES = ("commit",)
 
 
 class UnsteadyStore:

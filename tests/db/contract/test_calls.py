@@ -19,8 +19,8 @@ async def test_calls_keep_the_order_of_their_first_commit(store: Store, rows: Ro
         control = f'["resume", "{agent}"]'
         return CallRow(agent, call_id, "{}", shown, answer=answer, control=control)
 
-    await store.post(rows.post(calls=(call("b", "2"), call("a", "1"))))
-    await store.post(rows.post(calls=(call("a", "2"), call("b", "2", "42"))))
+    await store.commit(rows.post(calls=(call("b", "2"), call("a", "1"))))
+    await store.commit(rows.post(calls=(call("a", "2"), call("b", "2", "42"))))
     assert await store.calls(rows.alice, "t1") == [
         call("b", "2", "42"),
         call("a", "1"),
@@ -38,11 +38,11 @@ async def test_open_calls_are_those_that_callers_can_answer(store: Store, rows: 
     kept[0] = kept[0]._replace(answer="42", status="responded")
     kept[1] = kept[1]._replace(kind="wait")
     kept[2] = kept[2]._replace(kind="approval", approval_id="given", status="accepted")
-    await store.post(rows.post(calls=tuple(kept)))
+    await store.commit(rows.post(calls=tuple(kept)))
     assert await store.open_calls(rows.alice, "t1") == kept[3:]
     short = [kept[3], *[call._replace(shown="{}") for call in kept[4:]]]
-    await store.post(rows.post("t2", task=rows.task("t2"), calls=(kept[3],)))
-    await store.post(rows.post("t3", task=rows.task("t3"), calls=(kept[0],)))
+    await store.commit(rows.post("t2", task=rows.task("t2"), calls=(kept[3],)))
+    await store.commit(rows.post("t3", task=rows.task("t3"), calls=(kept[0],)))
     some = ["t3", "t2", "t1", "nothing"]
     assert await store.short_calls(rows.alice, some, 4096) == {"t1": short, "t2": [kept[3]]}
     none = [call._replace(shown="{}") for call in kept[3:]]
@@ -56,7 +56,7 @@ async def test_the_newest_paused_task_that_waits_for_a_call_is_found(
 ) -> None:
     async def put(task_id: str, call: CallRow, state: TaskState = TaskState.PAUSED) -> None:
         task = rows.task(task_id, state=state)
-        await store.post(rows.post(task_id, task=task, calls=(call,)))
+        await store.commit(rows.post(task_id, task=task, calls=(call,)))
 
     asked = CallRow("a", "c1", "{}", "{}")
     await put("t1", asked)
@@ -80,10 +80,12 @@ def names(found: list[Any]) -> list[str]:
 async def put_some(store: Store, rows: Rows, **more: Any) -> list[CallRow]:
     """Store three open calls of t1 and one of a task of bob's that alice may answer."""
     own = [held_call(name, {"text": name}, **more) for name in ("one", "two", "three")]
-    await store.post(rows.post(calls=tuple(own)))
+    await store.commit(rows.post(calls=tuple(own)))
     named = held_call("other", approvers="\nadmin\nuser:alice\n")
-    await store.post(rows.post("t2", task=rows.task("t2"), owner=rows.bob, calls=(named,)))
-    await store.post(rows.post("t3", task=rows.task("t3"), calls=(CallRow("a", "c", "{}", "{}"),)))
+    await store.commit(rows.post("t2", task=rows.task("t2"), owner=rows.bob, calls=(named,)))
+    await store.commit(
+        rows.post("t3", task=rows.task("t3"), calls=(CallRow("a", "c", "{}", "{}"),))
+    )
     return own
 
 
@@ -121,16 +123,16 @@ async def test_a_call_changes_when_it_is_opened_and_closed_and_not_when_it_was_r
     before, _ = await store.held_calls(every, 9)
     assert names(before) == ["one", "two", "three"]
     accepted = first._replace(status="accepted", decision='{"type": "accept"}')
-    await store.post(rows.post(calls=(accepted,)))
+    await store.commit(rows.post(calls=(accepted,)))
     changed, _ = await store.held_calls(every, 9)
     assert names(changed) == ["two", "three", "one"]
     assert [each.number for each in changed[:2]] == [each.number for each in before[1:]]
-    await store.post(rows.post(calls=(accepted._replace(answer="the result"),)))
+    await store.commit(rows.post(calls=(accepted._replace(answer="the result"),)))
     again, _ = await store.held_calls(every, 9)
     assert [each.change for each in again] == [each.change for each in changed]
     assert again[-1].row == accepted  # the result is the agent's
     assert (await store.calls(rows.alice, "t1"))[0].answer == "the result"
-    await store.post(rows.post(calls=(second._replace(status="responded", answer="no"),)))
+    await store.commit(rows.post(calls=(second._replace(status="responded", answer="no"),)))
     last, _ = await store.held_calls(every._replace(after=again[-1].change), 9)
     assert names(last) == ["two"] and last[0].row.answer == "no"
     assert last[0].change == await store.last_call_change()
@@ -146,7 +148,7 @@ async def test_due_calls_come_by_their_deadlines(store: Store, rows: Rows) -> No
         held_call("as soon", expires_at="2026-01"),
         held_call("done", expires_at="2026-01", status="expired", answer="denied"),
     ]
-    await store.post(rows.post(calls=tuple(calls)))
+    await store.commit(rows.post(calls=tuple(calls)))
     due = CallFilter(rows.alice, due=("", 0, "2026-02"))
     found, more = await store.held_calls(due, 1)
     assert names(found) == ["soon"] and more
@@ -161,7 +163,7 @@ async def test_a_page_is_so_many_bytes_and_one_call_and_reads_no_other(
 ) -> None:
     text = "".join(f"{number:05}" for number in range(4000))  # long enough to be kept apart
     calls = [held_call(name, {"text": text + name}) for name in ("one", "two", "three")]
-    await store.post(rows.post(calls=tuple(calls)))
+    await store.commit(rows.post(calls=tuple(calls)))
     which, size = CallFilter(rows.alice), calls[0].size
     assert size > len(text)
     for most, seen in (

@@ -605,17 +605,17 @@ class TestInCommits:
     async def test_letters_go_with_a_post_and_with_a_turn(self, store: Store, rows: Rows) -> None:
         seq = await rows.begin(store, desk=post(letter("a")))
         assert await ids(store) == ["a"]
-        await store.commit_turn(rows.turn(seq, done=False, desk=post(letter("b"))))
-        await store.commit_turn(rows.turn(seq, desk=post(letter("c"))))
+        await store.commit(rows.turn(seq, done=False, desk=post(letter("b"))))
+        await store.commit(rows.turn(seq, desk=post(letter("c"))))
         assert await ids(store) == ["c", "b", "a"]
 
     async def test_a_refused_post_sends_no_letter(self, store: Store, rows: Rows) -> None:
-        await store.post(rows.post(once=IdempotencyRow("k", "f", at(0))))
+        await store.commit(rows.post(once=IdempotencyRow("k", "f", at(0))))
         with pytest.raises(StoreConflict):
-            await store.post(rows.post(new=True, desk=post(letter("a"))))
+            await store.commit(rows.post(new=True, desk=post(letter("a"))))
         with pytest.raises(KeyTaken):
             once = IdempotencyRow("k", "f", at(0))
-            await store.post(rows.post("t2", once=once, desk=post(letter("a"))))
+            await store.commit(rows.post("t2", once=once, desk=post(letter("a"))))
         assert await ids(store) == []
 
     async def test_a_turn_that_is_too_late_sends_and_shows_nothing(
@@ -623,10 +623,10 @@ class TestInCommits:
     ) -> None:
         await store.post_letters(post(letter("a")))
         seq = await rows.begin(store)
-        await store.commit_turn(rows.turn(seq))
+        await store.commit(rows.turn(seq))
         shown = (ShownRow("a", "bob", 3, at(4)),)
         with pytest.raises(StoreConflict):
-            await store.commit_turn(rows.turn(seq, desk=post(letter("b")), shown=shown))
+            await store.commit(rows.turn(seq, desk=post(letter("b")), shown=shown))
         assert await ids(store, which=UNREAD) == ["a"]
 
     @pytest.mark.parametrize("done", [True, False])
@@ -637,7 +637,7 @@ class TestInCommits:
         seq = await rows.begin(store)
         shown = (ShownRow("a", "bob", 3, at(4)),)
         with pytest.raises(DeskConflict):
-            await store.commit_turn(
+            await store.commit(
                 rows.turn(
                     seq,
                     done=done,
@@ -650,14 +650,14 @@ class TestInCommits:
         assert await ids(store, which=UNREAD) == ["a"]
         assert [row.seq for row in await store.waiting_mail(rows.alice, "t1")] == [seq]
         assert await store.events(rows.alice, "t1") == []
-        await store.commit_turn(rows.turn(seq, desk=post(letter("b"))))
+        await store.commit(rows.turn(seq, desk=post(letter("b"))))
         assert await ids(store) == ["b", "a"]
 
     async def test_a_refused_letter_takes_its_task_back(self, store: Store, rows: Rows) -> None:
         await store.post_letters(post(letter("a")))
         once = IdempotencyRow("k", "f", at(0))
         with pytest.raises(DeskConflict):
-            await store.post(rows.post(new=True, once=once, desk=post(letter("a"))))
+            await store.commit(rows.post(new=True, once=once, desk=post(letter("a"))))
         assert await store.load_task(rows.alice, "t1") is None
         assert await store.find_key(rows.alice, "k") is None
 
@@ -666,12 +666,12 @@ class TestInCommits:
         await show(store, "a")
         seq = await rows.begin(store)
         shown = tuple(ShownRow(each, "bob", 3, at(8)) for each in ("a", "b", "c", "none"))
-        await store.commit_turn(rows.turn(seq, done=False, shown=shown))
+        await store.commit(rows.turn(seq, done=False, shown=shown))
         assert await receipt(store, "a") == ReceiptRow("a", "bob", at(5))
         assert await receipt(store, "b") == ReceiptRow("b", "bob", at(8), 3)
         assert await receipt(store, "c", "cyd") == ReceiptRow("c", "cyd")
         again = (ShownRow("b", "bob", 4, at(9)),)
-        await store.commit_turn(rows.turn(seq, shown=again))
+        await store.commit(rows.turn(seq, shown=again))
         assert (await receipt(store, "b")).turn == 3
 
 

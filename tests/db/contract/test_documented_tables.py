@@ -18,9 +18,9 @@ class TestTasks:
         self, database: Database, durable: Store, rows: Rows
     ) -> None:
         state = "SELECT is_running, completed, created_at, start_time FROM tasks"
-        await durable.post(rows.post(events=(rows.event(extra='{"a": 1}'),), response='{"b": 1}'))
+        await durable.commit(rows.post(events=(rows.event(extra='{"a": 1}'),), response='{"b": 1}'))
         (before,) = database.query(state)
-        await durable.post(rows.post(task=rows.task(state=TaskState.COMPLETED)))
+        await durable.commit(rows.post(task=rows.task(state=TaskState.COMPLETED)))
         (after,) = database.query(state)
         assert (before[:2], after[:2]) == ((True, False), (False, True))
         assert before[2:] == after[2:]
@@ -35,8 +35,8 @@ class TestTasks:
     async def test_dead_mail_keeps_its_reason(
         self, database: Database, durable: Store, rows: Rows
     ) -> None:
-        seq = (await durable.post(rows.post(deliveries=(rows.mail(),)))).seqs[0]
-        await durable.commit_turn(rows.turn(seq, dead="five attempts"))
+        seq = (await durable.commit(rows.post(deliveries=(rows.mail(),)))).seqs[0]
+        await durable.commit(rows.turn(seq, dead="five attempts"))
         assert database.query("SELECT state, reason FROM messages") == [("dead", "five attempts")]
 
 
@@ -49,7 +49,7 @@ class TestSnapshots:
 
         async def add(*texts: str, snapshot: bool) -> None:
             added = tuple(HistoryRow("supervisor", json.dumps([entry(t)])) for t in texts)
-            await durable.post(rows.post(histories=added, snapshot=snapshot))
+            await durable.commit(rows.post(histories=added, snapshot=snapshot))
 
         await add("a", "b", snapshot=False)
         assert database.query("SELECT * FROM agent_histories") == []
@@ -77,7 +77,7 @@ class TestSnapshots:
     async def test_a_snapshot_tells_the_shape_of_the_history(
         self, database: Database, durable: Store, rows: Rows, entries: str, expected: str
     ) -> None:
-        await durable.post(rows.post(histories=(HistoryRow("a", entries),), snapshot=True))
+        await durable.commit(rows.post(histories=(HistoryRow("a", entries),), snapshot=True))
         ((shape, history),) = database.query("SELECT tool_format, history FROM agent_histories")
         assert shape == expected
         assert json.loads(history) == json.loads(entries)
@@ -87,7 +87,7 @@ class TestSnapshots:
     ) -> None:
         shapes = []
         for entries in ('[{"role": "user"}]', '[{"type": "function_call", "name": "f"}]', "[]"):
-            await durable.post(rows.post(histories=(HistoryRow("a", entries),), snapshot=True))
+            await durable.commit(rows.post(histories=(HistoryRow("a", entries),), snapshot=True))
             ((shape,),) = database.query("SELECT tool_format FROM agent_histories")
             shapes.append(shape)
         assert shapes == ["completions", "responses", "responses"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mail.db.post import TurnCommit
+from mail.db.commit import TurnCommit
 from mail.db.records import HistoryRow
 from mail.db.store import Store
 from mail.errors import StoreConflict, StoreError
@@ -18,10 +18,10 @@ Rows = Any
 class TestGroupCommit:
     async def test_only_the_faulty_units_of_a_batch_fail(self, durable: Store, rows: Rows) -> None:
         seqs = [
-            (await durable.post(rows.post(f"t{n}", deliveries=(rows.mail(),)))).seqs[0]
+            (await durable.commit(rows.post(f"t{n}", deliveries=(rows.mail(),)))).seqs[0]
             for n in range(10)
         ]
-        await durable.commit_turn(rows.turn(seqs[3], "t3"))
+        await durable.commit(rows.turn(seqs[3], "t3"))
         hold = Hold(durable)
         await hold.until_busy()
         turns = [
@@ -29,7 +29,7 @@ class TestGroupCommit:
             for n, seq in enumerate(seqs)
         ]
         turns[5] = rows.turn(seqs[5], "t5", histories=(HistoryRow("a", "\udc00"),))
-        commits = [asyncio.create_task(durable.commit_turn(turn)) for turn in turns]
+        commits = [asyncio.create_task(durable.commit(turn)) for turn in turns]
         await asyncio.sleep(0)
         await hold.release()
         results = await asyncio.gather(*commits, return_exceptions=True)
@@ -44,7 +44,7 @@ class TestGroupCommit:
     ) -> None:
         async def refused(seq: int) -> None:
             try:
-                await durable.commit_turn(rows.turn(seq, "none"))
+                await durable.commit(rows.turn(seq, "none"))
             except StoreConflict:
                 return
             raise AssertionError
@@ -54,7 +54,7 @@ class TestGroupCommit:
         gc.disable()
         try:
             await refused(10**9 + 1)
-            await durable.post(rows.post("next"))  # the writer is done with the one before it
+            await durable.commit(rows.post("next"))  # the writer is done with the one before it
             kept = [one.seq for one in gc.get_objects() if isinstance(one, TurnCommit)]
             assert 10**9 + 1 not in kept
         finally:
@@ -65,8 +65,8 @@ class TestGroupCommit:
     ) -> None:
         hold = Hold(durable)
         await hold.until_busy()
-        gone = asyncio.create_task(durable.post(rows.post("gone")))
-        there = asyncio.create_task(durable.post(rows.post("there")))
+        gone = asyncio.create_task(durable.commit(rows.post("gone")))
+        there = asyncio.create_task(durable.commit(rows.post("there")))
         await asyncio.sleep(0)
         gone.cancel()
         await hold.release()
@@ -79,7 +79,7 @@ class TestGroupCommit:
     ) -> None:
         async def many(prefix: str) -> int:
             posts = [rows.post(f"{prefix}{n}", events=(rows.event(),)) for n in range(50)]
-            receipts = await asyncio.gather(*(durable.post(post) for post in posts))
+            receipts = await asyncio.gather(*(durable.commit(post) for post in posts))
             found = await asyncio.gather(*(durable.load_task(rows.alice, f"{prefix}7"),) * 2)
             return len(receipts) + len(found)
 
@@ -94,13 +94,13 @@ class TestGroupCommit:
         await hold.until_busy()
 
         async def leave() -> None:
-            waiting = asyncio.create_task(durable.post(rows.post("left")))
+            waiting = asyncio.create_task(durable.commit(rows.post("left")))
             await asyncio.sleep(0)
             waiting.cancel()
 
         await asyncio.to_thread(asyncio.run, leave())
         await hold.release()
-        await durable.post(rows.post("next"))
+        await durable.commit(rows.post("next"))
         assert len(await durable.list_tasks(rows.alice)) == 2
 
     async def test_lone_surrogates_are_refused_wherever_they_stand(
@@ -115,16 +115,16 @@ class TestGroupCommit:
             rows.post(response=bad),
         ):
             with pytest.raises(StoreError, match="surrogates"):
-                await durable.post(post)
+                await durable.commit(post)
         with pytest.raises(StoreError, match="surrogates"):
             await durable.load_task(rows.alice, bad)
-        await durable.post(rows.post("good"))
+        await durable.commit(rows.post("good"))
         assert [row.task_id for row in await durable.list_tasks(rows.alice)] == ["good"]
 
     async def test_a_number_too_large_is_refused_without_repeating_values(
         self, durable: Store, rows: Rows
     ) -> None:
         with pytest.raises(StoreError) as caught:
-            await durable.post(rows.post(task=rows.task(steps=2**70, title="hunter2")))
+            await durable.commit(rows.post(task=rows.task(steps=2**70, title="hunter2")))
         assert str(2**70) not in str(caught.value) and "hunter2" not in str(caught.value)
-        await durable.post(rows.post("good"))
+        await durable.commit(rows.post("good"))

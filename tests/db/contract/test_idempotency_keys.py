@@ -27,7 +27,7 @@ class TestIdempotencyKeys:
         assert await store.find_key(rows.alice, "k1") is None
         await rows.begin(store, events=(rows.event(), rows.event()))
         row = once(task_id="t1", message_id="m1", answer='{"id":"résp"}')
-        receipt = await store.post(rows.post(events=(rows.event(),), once=row))
+        receipt = await store.commit(rows.post(events=(rows.event(),), once=row))
         assert receipt.first_event == 3
         assert await store.find_key(rows.alice, "k1") == row._replace(first_event=3)
 
@@ -42,7 +42,7 @@ class TestIdempotencyKeys:
                 once=once(task_id=task_id, fingerprint="0" * 64),
             )
             with pytest.raises(KeyTaken):
-                await store.post(again)
+                await store.commit(again)
         assert await store.load_task(rows.alice, "t1") == rows.task()
         assert await store.load_task(rows.alice, "t2") is None
         assert len(await store.all_mail(rows.alice, "t1")) == 1
@@ -52,7 +52,7 @@ class TestIdempotencyKeys:
 
     async def test_of_many_commits_with_one_key_one_is_made(self, store: Store, rows: Rows) -> None:
         posts = [rows.post(f"t{n}", new=True, once=once(task_id=f"t{n}")) for n in range(20)]
-        results = await asyncio.gather(*(store.post(p) for p in posts), return_exceptions=True)
+        results = await asyncio.gather(*(store.commit(p) for p in posts), return_exceptions=True)
         assert sum(isinstance(result, KeyTaken) for result in results) == len(posts) - 1
         [made] = await store.list_tasks(rows.alice)
         found = await store.find_key(rows.alice, "k1")
@@ -62,7 +62,7 @@ class TestIdempotencyKeys:
     async def test_owners_do_not_share_keys(self, store: Store, rows: Rows) -> None:
         await store.put_key(rows.alice, once(fingerprint="a"))
         await store.put_key(rows.bob, once(fingerprint="b"))
-        await store.post(rows.post(owner=Owner("other", "user", "alice"), once=once()))
+        await store.commit(rows.post(owner=Owner("other", "user", "alice"), once=once()))
         found = [await store.find_key(owner, "k1") for owner in (rows.alice, rows.bob)]
         assert found == [once(fingerprint="a"), once(fingerprint="b")]
 
@@ -71,7 +71,7 @@ class TestIdempotencyKeys:
         with pytest.raises(KeyTaken):
             await store.put_key(rows.alice, once(answer="{}"))
         with pytest.raises(KeyTaken):
-            await store.post(rows.post(once=once()))
+            await store.commit(rows.post(once=once()))
         assert await store.find_key(rows.alice, "k1") == once(answer='{"status":200}')
         assert await store.find_key(rows.alice, "K1") is None
 
@@ -98,7 +98,7 @@ class TestForgettingKeys:
         for n in range(4):
             made = rows.post(task=rows.task(f"t{n}", state=done), once=once(f"k{n}"))
             made.once = made.once._replace(task_id=f"t{n}")
-            await store.post(made)
+            await store.commit(made)
         found = [(await store.find_key(rows.alice, f"k{n}")) is not None for n in range(4)]
         assert found == [False, False, True, True]
 
@@ -107,7 +107,7 @@ class TestForgettingKeys:
     ) -> None:
         store = MemoryStore(keep_finished=2)
         for task_id in ("a", "b"):
-            await store.post(rows.post(task=rows.task(task_id, state=TaskState.COMPLETED)))
+            await store.commit(rows.post(task=rows.task(task_id, state=TaskState.COMPLETED)))
         await store.delete_task(rows.alice, "b")
-        await store.post(rows.post(task=rows.task("c", state=TaskState.COMPLETED)))
+        await store.commit(rows.post(task=rows.task("c", state=TaskState.COMPLETED)))
         assert {row.task_id for row in await store.list_tasks(rows.alice)} == {"a", "c"}

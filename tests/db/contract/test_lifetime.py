@@ -17,7 +17,7 @@ Rows = Any
 
 class TestLifetime:
     async def test_opening_twice_is_harmless(self, store: Store, rows: Rows) -> None:
-        await store.post(rows.post())
+        await store.commit(rows.post())
         await asyncio.gather(store.open(), store.open())
         assert await store.load_task(rows.alice, "t1") == rows.task()
 
@@ -26,7 +26,7 @@ class TestLifetime:
         await store.close()
 
     async def test_closing_waits_for_what_was_handed_in(self, store: Store, rows: Rows) -> None:
-        posts = [asyncio.create_task(store.post(rows.post(f"t{n}"))) for n in range(100)]
+        posts = [asyncio.create_task(store.commit(rows.post(f"t{n}"))) for n in range(100)]
         await asyncio.sleep(0)
         await store.close()
         assert len(await asyncio.gather(*posts)) == 100
@@ -45,9 +45,9 @@ class TestDurableStores:
             calls=(CallRow("a", "c", "{}", "{}", control="{}"),),
             response='{"b": 1, "a": 2.50}',
         )
-        (seq,) = (await durable.post(post)).seqs
+        (seq,) = (await durable.commit(post)).seqs
         journal = JournalRow("reply", "done", "{}")
-        await durable.commit_turn(rows.turn(seq, task=task, done=False, journal=(journal,)))
+        await durable.commit(rows.turn(seq, task=task, done=False, journal=(journal,)))
         await durable.claim(rows.alice, seq)
 
         async def everything(of: Store) -> list[Any]:
@@ -69,7 +69,7 @@ class TestDurableStores:
         again = database.store()
         await again.open()
         assert await everything(again) == before
-        later = await again.post(rows.post(deliveries=(rows.mail(),), events=(rows.event(),)))
+        later = await again.commit(rows.post(deliveries=(rows.mail(),), events=(rows.event(),)))
         assert later.first_event == 4
         assert later.seqs[0] > seq
         await again.close()
@@ -77,7 +77,7 @@ class TestDurableStores:
     async def test_a_store_that_is_not_open_says_so(self, database: Database, rows: Rows) -> None:
         store = database.store()
         for _ in range(2):
-            for verb in (store.post(rows.post()), store.load_task(rows.alice, "t1")):
+            for verb in (store.commit(rows.post()), store.load_task(rows.alice, "t1")):
                 with pytest.raises(StoreError, match="not open"):
                     await verb
             await store.open()
@@ -87,6 +87,6 @@ class TestDurableStores:
         store = database.store()
         assert store.durable
         await asyncio.to_thread(asyncio.run, store.open())
-        await asyncio.to_thread(asyncio.run, store.post(rows.post()))
+        await asyncio.to_thread(asyncio.run, store.commit(rows.post()))
         assert await store.load_task(rows.alice, "t1") == rows.task()
         await store.close()

@@ -33,7 +33,7 @@ class TestMemories:
 
     async def test_commits_write_them_too(self, store: Store, rows: Rows) -> None:
         seq = await rows.begin(store, memories=(rows.memory("posted"),))
-        await store.commit_turn(rows.turn(seq, memories=(rows.memory("turned", age=1),)))
+        await store.commit(rows.turn(seq, memories=(rows.memory("turned", age=1),)))
         assert await self.search(store, rows, ("notes",)) == ["posted", "turned"]
 
     async def test_a_prefix_matches_whole_parts_only(self, store: Store, rows: Rows) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from mail.core.tasks import TaskState
-from mail.db.post import Post, Receipt
+from mail.db.commit import Commit, Receipt
 from mail.db.postgres import driver as postgres_driver
 from mail.db.records import (
     HistoryRow,
@@ -54,7 +54,7 @@ async def send(store: Store, rows: Rows, *mails: OutboxRow, **changes: Any) -> l
     """Commit mail for peers of its task, and return all that the task has."""
     task_id = mails[0].task_id
     owner = changes.pop("owner", rows.alice)
-    await store.post(rows.post(task_id, owner=owner, outbox=mails, **changes))
+    await store.commit(rows.post(task_id, owner=owner, outbox=mails, **changes))
     return await store.task_outbox(owner, task_id)
 
 
@@ -68,7 +68,7 @@ async def due(store: Store, now: str = EARLY, limit: int = 100, **which: Any) ->
 
 async def left(store: Store, rows: Rows, **changes: Any) -> list[str]:
     """Commit to the task and return the mail for peers that it has then."""
-    await store.post(rows.post(**changes))
+    await store.commit(rows.post(**changes))
     return refs(await store.task_outbox(rows.alice, "t1"))
 
 
@@ -86,8 +86,8 @@ class TestSending:
             told=True,
         )
         seq = await rows.begin(store, outbox=(odd,))
-        await store.commit_turn(rows.turn(seq, done=False, outbox=(mail("r2"),)))
-        await store.commit_turn(rows.turn(seq, outbox=(mail("r3"), mail("r4"))))
+        await store.commit(rows.turn(seq, done=False, outbox=(mail("r2"),)))
+        await store.commit(rows.turn(seq, outbox=(mail("r3"), mail("r4"))))
         found = await store.task_outbox(rows.alice, "t1")
         assert [row._replace(id=0) for row in found] == [odd, mail("r2"), mail("r3"), mail("r4")]
         numbers = [row.id for row in found]
@@ -103,19 +103,19 @@ class TestSending:
         assert second.id > first.id
 
     async def test_its_bytes_are_the_tasks(self, store: Store, rows: Rows) -> None:
-        before = (await store.post(rows.post())).bytes
-        small = (await store.post(rows.post(outbox=(mail(wrapper="{}"),)))).bytes
-        large = (await store.post(rows.post(outbox=(mail(wrapper='"' + "ä" * 500 + '"'),)))).bytes
+        before = (await store.commit(rows.post())).bytes
+        small = (await store.commit(rows.post(outbox=(mail(wrapper="{}"),)))).bytes
+        large = (await store.commit(rows.post(outbox=(mail(wrapper='"' + "ä" * 500 + '"'),)))).bytes
         assert large - small == small - before + 1000
         assert (await store.stored_use(rows.alice)).bytes == large
 
     async def test_a_refused_commit_sends_nothing(self, store: Store, rows: Rows) -> None:
         seq = await rows.begin(store)
-        await store.commit_turn(rows.turn(seq))
+        await store.commit(rows.turn(seq))
         with pytest.raises(StoreConflict):
-            await store.commit_turn(rows.turn(seq, outbox=(mail(),)))
+            await store.commit(rows.turn(seq, outbox=(mail(),)))
         with pytest.raises(StoreConflict):
-            await store.post(rows.post(new=True, outbox=(mail(),)))
+            await store.commit(rows.post(new=True, outbox=(mail(),)))
         assert await store.list_outbox("example") == []
 
 
@@ -223,7 +223,7 @@ class TestChanges:
             OutboxChange(99999, "dead"),
             OutboxChange(99999, "done"),
         )
-        await store.post(rows.post(outbox_changes=changes))
+        await store.commit(rows.post(outbox_changes=changes))
         told = first._replace(attempts=2, next_at=LATER, last_error="no answer", told=True)
         assert await store.task_outbox(rows.alice, "t1") == [told, third]
         await store.change_outbox(
@@ -240,7 +240,7 @@ class TestChanges:
         (bobs,) = await send(store, rows, mail(), owner=rows.bob)
         changes = (OutboxChange(mine.id, "done"), OutboxChange(mine.id, "dead"))
         for owner in (rows.bob, OTHER):
-            await store.post(
+            await store.commit(
                 rows.post(
                     owner=owner,
                     outbox_changes=changes,
@@ -265,7 +265,7 @@ class TestChanges:
             mail("r2", kind="response"),
         )
         answered = (("beta", "r1"), ("beta", "r2"), ("beta", "r3"), ("beta", "unknown"))
-        await store.post(rows.post(answered=answered))
+        await store.commit(rows.post(answered=answered))
         found = await store.task_outbox(rows.alice, "t1")
         assert [(row.peer, row.ref, row.kind) for row in found] == [
             ("gamma", "r1", "request"),
@@ -301,7 +301,7 @@ class TestChanges:
             close_requests=True,
             outbox=(mail("new1"), mail("new2")),
         )
-        await store.commit_turn(turn)
+        await store.commit(turn)
         found = await store.task_outbox(rows.alice, "t1")
         assert [(row.ref, row.state) for row in found] == [
             ("r1", "dead"),
@@ -312,9 +312,9 @@ class TestChanges:
     async def test_a_refused_turn_changes_nothing(self, store: Store, rows: Rows) -> None:
         before = await send(store, rows, mail("r1"), mail("r2"))
         seq = await rows.begin(store)
-        await store.commit_turn(rows.turn(seq))
+        await store.commit(rows.turn(seq))
         with pytest.raises(StoreConflict):
-            await store.commit_turn(
+            await store.commit(
                 rows.turn(
                     seq,
                     outbox_changes=(OutboxChange(before[0].id, "done"),),
@@ -369,7 +369,7 @@ class TestUnanswered:
 class TestInbox:
     async def test_mail_is_taken_once_for_a_swarm(self, store: Store, rows: Rows) -> None:
         assert await store.find_inbox("example", "beta", "m1") is None
-        await store.post(rows.post(new=True, inbox=taken()))
+        await store.commit(rows.post(new=True, inbox=taken()))
         assert await store.find_inbox("example", "beta", "m1") == taken().receipt
         seq = await rows.begin(store, "t2")
         before = await store.load_task(rows.alice, "t2")
@@ -382,10 +382,10 @@ class TestInbox:
             outbox=(mail(task_id="t2"),),
         )
         with pytest.raises(MailTaken):
-            await store.post(repeated)
+            await store.commit(repeated)
         turn = rows.turn(seq, "t2", inbox=taken(), outbox=(mail(task_id="t2"),))
         with pytest.raises(MailTaken):
-            await store.commit_turn(turn)
+            await store.commit(turn)
         assert await store.load_task(rows.alice, "t2") == before
         assert [row.seq for row in await store.waiting_mail(rows.alice, "t2")] == [seq]
         assert await store.events(rows.alice, "t2") == []
@@ -394,13 +394,13 @@ class TestInbox:
 
     async def test_it_tells_swarms_peers_and_messages_apart(self, store: Store, rows: Rows) -> None:
         seq = await rows.begin(store)
-        await store.commit_turn(rows.turn(seq, done=False, inbox=taken()))
-        await store.post(rows.post(inbox=taken("m2")))
-        await store.post(rows.post(inbox=taken(peer="gamma")))
-        await store.post(rows.post(owner=OTHER, inbox=taken()))
+        await store.commit(rows.turn(seq, done=False, inbox=taken()))
+        await store.commit(rows.post(inbox=taken("m2")))
+        await store.commit(rows.post(inbox=taken(peer="gamma")))
+        await store.commit(rows.post(owner=OTHER, inbox=taken()))
         for owner in (rows.alice, rows.bob):  # it is the swarm's, whosever task it is
             with pytest.raises(MailTaken):
-                await store.post(rows.post(owner=owner, inbox=taken()))
+                await store.commit(rows.post(owner=owner, inbox=taken()))
         assert await store.find_inbox("other", "beta", "m1") == taken().receipt
         assert await store.find_inbox("other", "beta", "m2") is None
 
@@ -409,42 +409,42 @@ class TestInbox:
     ) -> None:
         once = IdempotencyRow("k1", "f" * 64, EARLY, "t1")
         post = rows.post(new=True, once=once, inbox=taken())
-        await store.post(post)
+        await store.commit(post)
         with pytest.raises(MailTaken):
-            await store.post(post)
+            await store.commit(post)
 
     async def test_a_commit_that_fails_otherwise_takes_no_mail(
         self, store: Store, rows: Rows
     ) -> None:
         once = IdempotencyRow("k1", "f" * 64, EARLY, "t1")
-        await store.post(rows.post(once=once))
+        await store.commit(rows.post(once=once))
         with pytest.raises(KeyTaken):
-            await store.post(rows.post(once=once, inbox=taken()))
+            await store.commit(rows.post(once=once, inbox=taken()))
         with pytest.raises(StoreConflict):
-            await store.post(rows.post(new=True, inbox=taken()))
+            await store.commit(rows.post(new=True, inbox=taken()))
         with pytest.raises(StoreConflict):
-            await store.commit_turn(rows.turn(12345, inbox=taken()))
+            await store.commit(rows.turn(12345, inbox=taken()))
         assert await store.find_inbox("example", "beta", "m1") is None
 
     async def test_of_the_same_mail_at_the_same_time_one_is_taken(
         self, store: Store, rows: Rows
     ) -> None:
-        await store.post(rows.post())
+        await store.commit(rows.post())
         posts = [rows.post(inbox=taken(), deliveries=(rows.mail(),)) for _ in range(10)]
-        done = await asyncio.gather(*map(store.post, posts), return_exceptions=True)
+        done = await asyncio.gather(*map(store.commit, posts), return_exceptions=True)
         assert sum(isinstance(one, MailTaken) for one in done) == 9
         assert len(await store.waiting_mail(rows.alice, "t1")) == 1
 
     async def test_the_oldest_are_forgotten_first(self, store: Store, rows: Rows) -> None:
         for message_id, moment in (("m1", LATER), ("m2", EARLY), ("m3", LATEST)):
-            await store.post(rows.post(inbox=taken(message_id, created_at=moment)))
+            await store.commit(rows.post(inbox=taken(message_id, created_at=moment)))
         assert await store.drop_inbox(EARLY, 10) == 0
         assert await store.drop_inbox(LATEST, 1) == 1
         assert await store.find_inbox("example", "beta", "m2") is None
         assert await store.find_inbox("example", "beta", "m1") is not None
         assert await store.drop_inbox(LATEST, 10) == 1
         assert await store.find_inbox("example", "beta", "m3") is not None
-        await store.post(rows.post(inbox=taken("m1")))
+        await store.commit(rows.post(inbox=taken("m1")))
 
 
 class TestLargeTexts:
@@ -458,7 +458,7 @@ class TestLargeTexts:
     ) -> None:
         history = (HistoryRow("supervisor", f'["{self.BODY}"]'),)
         outbox = (self.letter(), self.letter("r2", peer="gamma"))
-        receipt = await durable.post(rows.post(histories=history, outbox=outbox))
+        receipt = await durable.commit(rows.post(histories=history, outbox=outbox))
         assert database.query("SELECT text FROM task_texts") == [(self.BODY,)]
         assert len(self.BODY) < receipt.bytes < 1.2 * len(self.BODY)
         ((longest,),) = database.query("SELECT max(length(wrapper)) FROM outbox")
@@ -549,7 +549,7 @@ class TestReopening:
         assert await second.task_outbox(rows.alice, "t1") == [told, found[1]]
         assert await second.next_outbox("example") == LATER
         with pytest.raises(MailTaken):
-            await second.post(rows.post(inbox=taken()))
+            await second.commit(rows.post(inbox=taken()))
         await second.close()
 
     @pytest.mark.parametrize("when", ["before", "after"])
@@ -572,7 +572,7 @@ class TestReopening:
             outbox=(mail("new"),),
         )
         with pytest.raises(StoreError, match="dead"):
-            await dying.commit_turn(turn)
+            await dying.commit(turn)
         await durable.close()
         second = database.store()
         await second.open()
@@ -595,7 +595,7 @@ class TestReopening:
             outbox=(mail("new"), mail("bad", sender="\ud800")),
         )
         with pytest.raises(StoreError):
-            await durable.post(bad)
+            await durable.commit(bad)
         assert await durable.task_outbox(rows.alice, "t1") == found
         assert await durable.find_inbox("example", "beta", "m1") is None
         assert await durable.events(rows.alice, "t1") == []
@@ -609,7 +609,7 @@ class TestCost:
         seq = await rows.begin(durable)
         seen: list[str] = []
         journal = (JournalRow("reply", "done", "{}"),)
-        posts: list[Post] = [rows.turn(seq, done=False, journal=journal), rows.turn(seq)]
+        posts: list[Commit] = [rows.turn(seq, done=False, journal=journal), rows.turn(seq)]
         for post in posts:
             await _spied(durable, post, seen)
         assert seen
@@ -618,7 +618,7 @@ class TestCost:
         assert [text for text in seen if "outbox" in text]
 
 
-async def _spied(store: Any, post: Post, seen: list[str]) -> Receipt:
+async def _spied(store: Any, post: Commit, seen: list[str]) -> Receipt:
     """Commit, and note the statements that it takes."""
 
     def note(execute: Any) -> Any:
@@ -631,6 +631,5 @@ async def _spied(store: Any, post: Post, seen: list[str]) -> Receipt:
     with pytest.MonkeyPatch.context() as patch:
         for module in (postgres_driver, sqlite_driver):
             patch.setattr(module, "_execute", note(module._execute))
-        made = store.commit_turn(post) if hasattr(post, "seq") else store.post(post)
-        receipt: Receipt = await made
+        receipt: Receipt = await store.commit(post)
     return receipt

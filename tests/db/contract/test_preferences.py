@@ -82,7 +82,7 @@ class TestPreferences:
         space = preference_namespace(rows.alice.swarm, "likes")
         value = MemoryRow(space, PREFERENCE_KEY, "{}", rows.now, rows.now)
         await store.change_preference(self.change(rows, version(1), memory=value))
-        await store.post(rows.post(feedback=(feedback(), feedback("a2", "other"))))
+        await store.commit(rows.post(feedback=(feedback(), feedback("a2", "other"))))
         gone = version(2, "", source="deleted")
         await store.change_preference(self.change(rows, gone, forget=True))
         assert await store.get_memory(rows.alice, space, PREFERENCE_KEY) is None
@@ -102,7 +102,7 @@ class TestFeedback:
     async def test_commits_bring_it_once(self, store: Store, rows: Rows) -> None:
         seq = await rows.begin(store, feedback=(feedback(),))
         again = feedback(action="another")
-        await store.commit_turn(rows.turn(seq, feedback=(again, feedback("a2"))))
+        await store.commit(rows.turn(seq, feedback=(again, feedback("a2"))))
         found = await store.feedback_on(rows.alice, "likes", 10)
         assert [(row.approval_id, row.action) for row in found] == [("a2", "send"), ("a1", "send")]
         assert found[1]._replace(id=0) == feedback()
@@ -111,14 +111,14 @@ class TestFeedback:
     async def test_a_refused_commit_brings_none(self, store: Store, rows: Rows) -> None:
         await rows.begin(store)
         with pytest.raises(StoreConflict):
-            await store.post(rows.post(new=True, feedback=(feedback(),)))
+            await store.commit(rows.post(new=True, feedback=(feedback(),)))
         assert await store.waiting_feedback(rows.alice) == {}
 
     async def test_the_first_of_each_memory_is_due(self, store: Store, rows: Rows) -> None:
         later = feedback("b1", "other", next_at="2026-01-02T00:00:00+00:00")
         brought = (feedback(), feedback("a2"), later, feedback("b2", "other"))
-        await store.post(rows.post(feedback=brought))
-        await store.post(rows.post(owner=rows.bob, feedback=(feedback("c1"),)))
+        await store.commit(rows.post(feedback=brought))
+        await store.commit(rows.post(owner=rows.bob, feedback=(feedback("c1"),)))
         due = await store.due_feedback("example", "2026-01-01T12:00:00+00:00", 10)
         assert [(owner.id, row.approval_id) for owner, row in due] == [
             ("alice", "a1"),
@@ -129,7 +129,7 @@ class TestFeedback:
         assert list(await store.due_feedback("elsewhere", "2027", 10)) == []
 
     async def test_it_ends_with_the_version_or_not_at_all(self, store: Store, rows: Rows) -> None:
-        await store.post(rows.post(feedback=(feedback(),)))
+        await store.commit(rows.post(feedback=(feedback(),)))
         row = (await store.feedback_on(rows.alice, "likes", 1))[0]
         with pytest.raises(StoreConflict):
             await store.change_preference(self.end(rows, row, versions=(version(7),)))
@@ -139,22 +139,22 @@ class TestFeedback:
         with pytest.raises(StoreConflict):
             await store.change_preference(self.end(rows, row, versions=(version(2),)))
         assert len(await store.preference_versions(rows.alice, "likes")) == 1
-        await store.post(rows.post(feedback=(feedback(),)))  # the answer is not a new one
+        await store.commit(rows.post(feedback=(feedback(),)))  # the answer is not a new one
         assert await self.waiting(store, rows) == []
 
     async def test_nobody_elses_can_be_ended(self, store: Store, rows: Rows) -> None:
-        await store.post(rows.post(owner=rows.bob, feedback=(feedback(),)))
+        await store.commit(rows.post(owner=rows.bob, feedback=(feedback(),)))
         row = (await store.feedback_on(rows.bob, "likes", 1))[0]
         with pytest.raises(StoreConflict):
             await store.change_preference(self.end(rows, row))
 
     async def test_an_event_goes_to_the_log_of_the_task(self, store: Store, rows: Rows) -> None:
-        await store.post(rows.post(events=(rows.event(),), feedback=(feedback(),)))
+        await store.commit(rows.post(events=(rows.event(),), feedback=(feedback(),)))
         row = (await store.feedback_on(rows.alice, "likes", 1))[0]
         event = rows.event("memory_updated", description="done", extra='{"memory": "likes"}')
         number = await store.change_preference(self.end(rows, row, task_id="t1", event=event))
         assert number == 2
-        receipt = await store.post(rows.post(events=(rows.event("task_complete"),)))
+        receipt = await store.commit(rows.post(events=(rows.event("task_complete"),)))
         assert receipt.first_event == 3
         kinds = [(each.seq, each.kind) for each in await store.events(rows.alice, "t1")]
         assert kinds == [(1, "new_message"), (2, "memory_updated"), (3, "task_complete")]
@@ -163,7 +163,7 @@ class TestFeedback:
 
     async def test_a_deleted_task_takes_its_feedback_along(self, store: Store, rows: Rows) -> None:
         paused = rows.task(state=TaskState.PAUSED)
-        await store.post(rows.post(task=paused, feedback=(feedback(),)))
+        await store.commit(rows.post(task=paused, feedback=(feedback(),)))
         row = (await store.feedback_on(rows.alice, "likes", 1))[0]
         await store.delete_task(rows.alice, "t1")
         assert await store.feedback_on(rows.alice, "likes", 10) == []
@@ -175,7 +175,7 @@ class TestFeedback:
 
     async def test_there_is_not_too_much_of_it(self, store: Store, rows: Rows) -> None:
         many = [feedback(f"a{number}") for number in range(WAITING_FEEDBACK + 5)]
-        await store.post(rows.post(feedback=tuple(many)))
+        await store.commit(rows.post(feedback=tuple(many)))
         kept = await self.waiting(store, rows)
         assert kept == [row.approval_id for row in reversed(many[5:])]
         for row in reversed(await store.feedback_on(rows.alice, "likes", KEPT_FEEDBACK + 3)):

@@ -52,7 +52,7 @@ async def fill(store: Store, rows: Rows, owner: Owner, task_id: str = "t1") -> N
     long = "x" * 9000
     once = KEY._replace(key=task_id, task_id=task_id)
     first, second = (
-        await store.post(
+        await store.commit(
             rows.post(
                 task_id,
                 owner=owner,
@@ -62,8 +62,8 @@ async def fill(store: Store, rows: Rows, owner: Owner, task_id: str = "t1") -> N
         )
     ).seqs
     journal = (JournalRow("reply", "done", "{}"),)
-    await store.commit_turn(rows.turn(first, task_id, owner=owner, done=False, journal=journal))
-    await store.commit_turn(
+    await store.commit(rows.turn(first, task_id, owner=owner, done=False, journal=journal))
+    await store.commit(
         rows.turn(
             second,
             task_id,
@@ -96,9 +96,9 @@ class TestUse:
         assert await store.stored_use(rows.alice) == StoredUse(0, 0, 0)
 
     async def test_tasks_and_memories_count_for_their_owner(self, store: Store, rows: Rows) -> None:
-        receipt = await store.post(rows.post("t1", deliveries=(rows.mail(payload='{"a":1}'),)))
-        await store.post(rows.post("t2", task=rows.task("t2", state=TaskState.PAUSED)))
-        await store.post(rows.post("t3", task=rows.task("t3", state=TaskState.FAILED)))
+        receipt = await store.commit(rows.post("t1", deliveries=(rows.mail(payload='{"a":1}'),)))
+        await store.commit(rows.post("t2", task=rows.task("t2", state=TaskState.PAUSED)))
+        await store.commit(rows.post("t3", task=rows.task("t3", state=TaskState.FAILED)))
         before = await store.stored_use(rows.alice)
         assert before == StoredUse(receipt.bytes, 3, 2)
         await store.put_memories(rows.alice, [rows.memory("k", '"' + "ä" * 500 + '"')])
@@ -129,7 +129,7 @@ class TestUse:
             task_text="t" * 7,
             now=made,
         )
-        receipt = await store.post(rows.post("t1", feedback=(teach,)))
+        receipt = await store.commit(rows.post("t1", feedback=(teach,)))
         taken = (await store.stored_use(rows.alice)).bytes
         assert taken - receipt.bytes == 3000 + 600 + 40 + 7 + len("[]")
         assert await store.stored_use(rows.bob) == StoredUse(0, 0, 0)
@@ -152,7 +152,7 @@ class TestUse:
         assert await store.stored_use(rows.bob) == StoredUse(0, 0, 0)
         task = rows.task("t1", state=TaskState.COMPLETED)
         once = IdempotencyRow("k2", "f", made, "t1")
-        receipt = await store.post(rows.post("t1", task=task, once=once))
+        receipt = await store.commit(rows.post("t1", task=task, once=once))
         both = await store.stored_use(rows.alice)
         assert 0 < both.bytes - kept.bytes - receipt.bytes < 1_000
         await store.delete_task(rows.alice, "t1")
@@ -186,7 +186,7 @@ class TestDeletion:
         await store.delete_task(rows.alice, "t1")
         seq = await rows.begin(store, new=True, events=(rows.event("tool_call"),))
         done = rows.task(state=TaskState.COMPLETED)
-        await store.commit_turn(rows.turn(seq, task=done, response='{"b":2}'))
+        await store.commit(rows.turn(seq, task=done, response='{"b":2}'))
         await purge(store)
         assert [event.kind for event in await store.events(rows.alice, "t1")] == ["tool_call"]
         assert await store.response(rows.alice, "t1") == '{"b":2}'
@@ -213,7 +213,7 @@ class TestDeletion:
     async def test_a_paused_task_is_deleted_unless_only_ended_ones_are(
         self, store: Store, rows: Rows
     ) -> None:
-        await store.post(rows.post(task=rows.task(state=TaskState.PAUSED)))
+        await store.commit(rows.post(task=rows.task(state=TaskState.PAUSED)))
         with pytest.raises(StoreConflict):
             await store.delete_task(rows.alice, "t1", ended=True)
         await store.delete_task(rows.alice, "t1")
@@ -223,13 +223,13 @@ class TestDeletion:
         self, store: Store, rows: Rows
     ) -> None:
         seq = await rows.begin(store)
-        await store.post(rows.post(task=rows.task(state=TaskState.PAUSED)))
+        await store.commit(rows.post(task=rows.task(state=TaskState.PAUSED)))
         await store.delete_task(rows.alice, "t1")
         with pytest.raises(StoreConflict):
-            await store.commit_turn(rows.turn(seq))
+            await store.commit(rows.turn(seq))
         await rows.begin(store, new=True)
         with pytest.raises(StoreConflict):
-            await store.commit_turn(rows.turn(seq))
+            await store.commit(rows.turn(seq))
 
     async def test_purging_removes_every_record_in_steps(
         self, durable: Store, database: Database, rows: Rows
@@ -248,7 +248,7 @@ class TestDeletion:
     ) -> None:
         await fill(durable, rows, rows.alice)
         last = OutboxRow("t1", "beta", "m2", "", "response", "m2", "{}", "")
-        await durable.post(rows.post(task=rows.task(state=TaskState.COMPLETED), outbox=(last,)))
+        await durable.commit(rows.post(task=rows.task(state=TaskState.COMPLETED), outbox=(last,)))
         await durable.delete_task(rows.alice, "t1")
         await purge(durable)
         left = {table: count for table, count in counts(database).items() if count}
@@ -291,9 +291,9 @@ class TestAge:
     ) -> None:
         for number, state in enumerate(TaskState):
             task = rows.task(f"t{number}", state=state)
-            await store.post(rows.post(task=task))
+            await store.commit(rows.post(task=task))
         other = Owner("other", "user", "alice")
-        await store.post(rows.post(owner=other, task=rows.task(state=TaskState.FAILED)))
+        await store.commit(rows.post(owner=other, task=rows.task(state=TaskState.FAILED)))
         later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
         earlier = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
         ended = [
@@ -309,7 +309,7 @@ class TestAge:
         days = [f"2026-01-0{day}T10:00:00.000000+00:00" for day in range(1, 10)]
         for day in days[1:4]:
             key = IdempotencyRow(f"k{day}", "f", day)
-            await store.post(rows.post(once=key, inbox=InboxRow("beta", f"m{day}", "{}", day)))
+            await store.commit(rows.post(once=key, inbox=InboxRow("beta", f"m{day}", "{}", day)))
             letter = LetterRow(f"l{day}", "ann", ("bob",), "direct", "x", day)
             await store.post_letters(DeskPost(swarm="example", letters=(letter,)))
             file = FileRow(f"f{day}", "ann", "aa", 1, "n", "text/plain", day, days[6])
@@ -332,10 +332,10 @@ class TestAge:
         before = datetime.now(UTC)
         later = (before + timedelta(hours=1)).isoformat()
         for state in (TaskState.RUNNING, TaskState.PAUSED):
-            await store.post(rows.post(state, task=rows.task(state, state=state)))
+            await store.commit(rows.post(state, task=rows.task(state, state=state)))
         assert await store.aged_between("tasks", "example", LONG_AGO, later) is None
         for state in (TaskState.COMPLETED, TaskState.FAILED):
-            await store.post(rows.post(state, task=rows.task(state, state=state)))
+            await store.commit(rows.post(state, task=rows.task(state, state=state)))
         found = await store.aged_between("tasks", "example", LONG_AGO, later)
         assert found is not None
         first, last = map(datetime.fromisoformat, found)

@@ -32,11 +32,11 @@ class TestTasks:
             usage='{"Ärztin":{"calls":1,"cost":0.25}}',
             handled='{"Ärztin":"read"}',
         )
-        await store.post(rows.post(task=task))
+        await store.commit(rows.post(task=task))
         assert await store.load_task(rows.alice, "t1") == task
 
     async def test_a_later_commit_replaces_the_row_whole(self, store: Store, rows: Rows) -> None:
-        await store.post(rows.post(task=rows.task(title="first", max_steps=3, awaited=True)))
+        await store.commit(rows.post(task=rows.task(title="first", max_steps=3, awaited=True)))
         later = rows.task(
             state=TaskState.COMPLETED,
             task_owner="user:x@example",
@@ -44,13 +44,13 @@ class TestTasks:
             usage='{"a":{}}',
             handled='{"a":"ignored"}',
         )
-        await store.post(rows.post(task=later))
+        await store.commit(rows.post(task=later))
         assert await store.load_task(rows.alice, "t1") == later
 
     async def test_new_refuses_a_task_that_exists(self, store: Store, rows: Rows) -> None:
         await rows.begin(store, new=True, events=(rows.event(),))
         with pytest.raises(StoreConflict):
-            await store.post(
+            await store.commit(
                 rows.post(
                     task=rows.task(title="second"),
                     new=True,
@@ -83,15 +83,15 @@ class TestTasks:
         ]
         for number, owner in enumerate(owners):
             task = rows.task(title=str(number))
-            await store.post(rows.post(owner=owner, task=task, new=True))
+            await store.commit(rows.post(owner=owner, task=task, new=True))
         titles = [await store.load_task(owner, "t1") for owner in owners]
         assert [row.title for row in titles if row] == [str(n) for n in range(len(owners))]
 
     async def test_listing_is_newest_first_by_creation(self, store: Store, rows: Rows) -> None:
         for task_id in ("c", "a", "b"):
-            await store.post(rows.post(task_id))
-        await store.post(rows.post("c", events=(rows.event(),)))
-        await store.post(rows.post("z", owner=rows.bob))
+            await store.commit(rows.post(task_id))
+        await store.commit(rows.post("c", events=(rows.event(),)))
+        await store.commit(rows.post("z", owner=rows.bob))
         listed = await store.list_tasks(rows.alice)
         assert [row.task_id for row in listed] == ["b", "a", "c"]
 
@@ -100,9 +100,9 @@ class TestTasks:
     ) -> None:
         made = [("t1", rows.alice), ("t1", rows.bob), ("t2", rows.alice), ("t3", rows.bob)]
         for task_id, owner in made:
-            await store.post(rows.post(task_id, owner=owner))
+            await store.commit(rows.post(task_id, owner=owner))
         other = rows.alice._replace(swarm="other")
-        await store.post(rows.post("t9", owner=other))
+        await store.commit(rows.post("t9", owner=other))
         newest = [(owner, task_id) for task_id, owner in reversed(made)]
         found = await store.swarm_tasks(rows.alice.swarm, 10)
         assert [(owner, row.task_id) for owner, row in found] == newest
@@ -110,7 +110,7 @@ class TestTasks:
         page = await store.swarm_tasks(rows.alice.swarm, 2, newest[0])
         assert [(owner, row.task_id) for owner, row in page] == newest[1:3]
         assert await store.swarm_tasks(rows.alice.swarm, 2, (rows.bob, "t2")) == []
-        await store.post(rows.post("t2", owner=rows.alice, task=rows.task("t2", state=DONE)))
+        await store.commit(rows.post("t2", owner=rows.alice, task=rows.task("t2", state=DONE)))
         await store.delete_task(rows.alice, "t2")
         assert len(await store.swarm_tasks(rows.alice.swarm, 10)) == 3
 
@@ -124,13 +124,13 @@ class TestTasks:
         delivery = (await store.waiting_mail(rows.alice, "t1"))[0]
         assert one == (delivery.recipient, delivery.tier, 3)
         assert await store.queue_lengths(rows.alice.swarm, rows.bob) == [one._replace(waiting=1)]
-        await store.post(rows.post(settled=(seq,)))
+        await store.commit(rows.post(settled=(seq,)))
         assert await store.queue_lengths(rows.alice.swarm, rows.alice) == [one._replace(waiting=1)]
         assert await store.queue_lengths("other") == []
 
     async def test_listing_pages_with_limit_and_cursor(self, store: Store, rows: Rows) -> None:
         for number in range(5):
-            await store.post(rows.post(f"t{number}"))
+            await store.commit(rows.post(f"t{number}"))
         first = await store.list_tasks(rows.alice, limit=2)
         second = await store.list_tasks(rows.alice, limit=2, before=first[-1].task_id)
         third = await store.list_tasks(rows.alice, limit=2, before=second[-1].task_id)
@@ -141,7 +141,7 @@ class TestTasks:
 
     async def test_listing_selects_states(self, store: Store, rows: Rows) -> None:
         for number, state in enumerate(TaskState):
-            await store.post(rows.post(task=rows.task(f"t{number}", state=state)))
+            await store.commit(rows.post(task=rows.task(f"t{number}", state=state)))
         running = await store.list_tasks(rows.alice, states=[TaskState.RUNNING])
         ended = (TaskState.COMPLETED, TaskState.FAILED)
         assert [row.state for row in running] == [TaskState.RUNNING]
@@ -156,44 +156,44 @@ class TestTasks:
         assert await store.owners("example") == await store.swarms() == []
         for owner in (*names, rows.bob, other):
             done = rows.task(state=TaskState.COMPLETED)
-            await store.post(rows.post(owner=owner, task=done))
-        await store.post(rows.post("t2", owner=rows.bob))
+            await store.commit(rows.post(owner=owner, task=done))
+        await store.commit(rows.post("t2", owner=rows.bob))
         assert await store.owners("example") == sorted([*names, rows.bob])
         assert await store.owners("other") == [other]
         assert await store.owners("exam") == []
         assert await store.swarms() == ["example", "other"]
 
     async def test_open_owners_have_a_running_task(self, store: Store, rows: Rows) -> None:
-        await store.post(rows.post("t1"))
-        await store.post(rows.post("t2"))
-        await store.post(rows.post(owner=rows.bob))
-        await store.post(rows.post(owner=Owner("elsewhere", "user", "carol")))
+        await store.commit(rows.post("t1"))
+        await store.commit(rows.post("t2"))
+        await store.commit(rows.post(owner=rows.bob))
+        await store.commit(rows.post(owner=Owner("elsewhere", "user", "carol")))
         assert sorted(await store.open_owners("example")) == [rows.alice, rows.bob]
-        await store.post(rows.post(owner=rows.bob, task=rows.task(state=TaskState.PAUSED)))
-        await store.post(rows.post(task=rows.task("t2", state=TaskState.COMPLETED)))
+        await store.commit(rows.post(owner=rows.bob, task=rows.task(state=TaskState.PAUSED)))
+        await store.commit(rows.post(task=rows.task("t2", state=TaskState.COMPLETED)))
         assert await store.open_owners("example") == [rows.alice]
         untold = rows.task(state=TaskState.PAUSED, awaited=True)
-        await store.post(rows.post(owner=rows.bob, task=untold))
+        await store.commit(rows.post(owner=rows.bob, task=untold))
         assert sorted(await store.open_owners("example")) == [rows.alice, rows.bob]
-        await store.post(rows.post(owner=rows.bob, task=rows.task(state=TaskState.PAUSED)))
-        await store.post(rows.post(task=rows.task(state=TaskState.CANCELLED)))
+        await store.commit(rows.post(owner=rows.bob, task=rows.task(state=TaskState.PAUSED)))
+        await store.commit(rows.post(task=rows.task(state=TaskState.CANCELLED)))
         assert await store.open_owners("example") == []
 
     async def test_running_owners_have_a_running_task_whatever_else(
         self, store: Store, rows: Rows
     ) -> None:
-        await store.post(rows.post("t1"))
-        await store.post(rows.post("t2"))
-        await store.post(rows.post(owner=rows.bob))
-        await store.post(rows.post(owner=Owner("elsewhere", "user", "carol")))
+        await store.commit(rows.post("t1"))
+        await store.commit(rows.post("t2"))
+        await store.commit(rows.post(owner=rows.bob))
+        await store.commit(rows.post(owner=Owner("elsewhere", "user", "carol")))
         assert await store.running_owners("example") == [rows.alice, rows.bob]
         untold = rows.task(state=TaskState.PAUSED, awaited=True)
-        await store.post(rows.post(owner=rows.bob, task=untold))
-        await store.post(rows.post(task=rows.task("t2", state=TaskState.COMPLETED)))
+        await store.commit(rows.post(owner=rows.bob, task=untold))
+        await store.commit(rows.post(task=rows.task("t2", state=TaskState.COMPLETED)))
         assert await store.running_owners("example") == [rows.alice]
-        await store.post(rows.post(task=rows.task("t1", state=TaskState.FAILED)))
+        await store.commit(rows.post(task=rows.task("t1", state=TaskState.FAILED)))
         assert await store.running_owners("example") == []
-        await store.post(rows.post("t2"))
+        await store.commit(rows.post("t2"))
         assert await store.running_owners("example") == [rows.alice]
 
     async def test_mail_that_was_set_aside_is_there_until_it_is_taken_back(
@@ -201,9 +201,9 @@ class TestTasks:
     ) -> None:
         body = "a text that the store keeps apart " * 400
         mail = tuple(rows.mail(payload=f'{{"body":"{body}{n}"}}') for n in range(4))
-        seqs = (await store.post(rows.post(deliveries=mail))).seqs
+        seqs = (await store.commit(rows.post(deliveries=mail))).seqs
         for seq in seqs[:3]:
-            await store.commit_turn(rows.turn(seq, dead=f"reason {seq}"))
+            await store.commit(rows.turn(seq, dead=f"reason {seq}"))
         aside = await store.mail_aside(rows.alice, "t1")
         assert [(row.delivery.seq, row.reason) for row in aside] == [
             (seq, f"reason {seq}") for seq in seqs[:3]
@@ -215,19 +215,19 @@ class TestTasks:
 
         for wrong in ((seqs[3],), (seqs[0], seqs[3]), (10**12,)):
             with pytest.raises(StoreConflict):
-                await store.post(rows.post(unset=wrong, deliveries=(rows.mail(),)))
+                await store.commit(rows.post(unset=wrong, deliveries=(rows.mail(),)))
         assert await store.mail_aside(rows.alice, "t1") == aside
         assert len(await store.waiting_mail(rows.alice, "t1")) == 1
 
         again = aside[1].delivery._replace(seq=0)
-        await store.post(rows.post(unset=(seqs[1],), deliveries=(again,)))
+        await store.commit(rows.post(unset=(seqs[1],), deliveries=(again,)))
         assert await store.mail_aside(rows.alice, "t1") == [aside[0], aside[2]]
         assert [each.payload for each in await store.waiting_mail(rows.alice, "t1")] == [
             mail[3].payload,
             mail[1].payload,
         ]
         with pytest.raises(StoreConflict):
-            await store.post(rows.post(unset=(seqs[1],)))
+            await store.commit(rows.post(unset=(seqs[1],)))
 
 
 class TestMail:
@@ -235,7 +235,7 @@ class TestMail:
         mail = rows.mail(
             recipient="weather", tier=3, interrupt=True, payload='{"ü": 1}', control="{}"
         )
-        receipt = await store.post(rows.post(deliveries=(mail,)))
+        receipt = await store.commit(rows.post(deliveries=(mail,)))
         (read,) = await store.waiting_mail(rows.alice, "t1")
         assert (read.seq, read.attempts) == (receipt.seqs[0], 0)
         assert (read.task_id, read.recipient, read.tier) == ("t1", "weather", 3)
@@ -245,9 +245,9 @@ class TestMail:
         self, store: Store, rows: Rows
     ) -> None:
         pair = (rows.mail(), rows.mail())
-        first = await store.post(rows.post(deliveries=pair))
-        second = await store.post(rows.post(owner=rows.bob, deliveries=pair))
-        third = await store.commit_turn(rows.turn(first.seqs[0], deliveries=pair))
+        first = await store.commit(rows.post(deliveries=pair))
+        second = await store.commit(rows.post(owner=rows.bob, deliveries=pair))
+        third = await store.commit(rows.turn(first.seqs[0], deliveries=pair))
         numbers = [*first.seqs, *second.seqs, *third.seqs]
         assert len(numbers) == 6
         assert numbers == sorted(set(numbers))
@@ -256,7 +256,7 @@ class TestMail:
         self, store: Store, rows: Rows
     ) -> None:
         mail = tuple(rows.mail(tier=tier, payload=str(n)) for n, tier in enumerate((5, 1, 3, 1)))
-        await store.post(rows.post(deliveries=mail))
+        await store.commit(rows.post(deliveries=mail))
         waiting = await store.waiting_mail(rows.alice, "t1")
         assert [m.payload for m in waiting] == ["1", "3", "2", "0"]
         everything = await store.all_mail(rows.alice, "t1")
@@ -268,7 +268,7 @@ class TestMail:
         self, store: Store, rows: Rows
     ) -> None:
         seq = await rows.begin(store)
-        receipt = await store.commit_turn(rows.turn(seq, deliveries=(rows.mail(),)))
+        receipt = await store.commit(rows.turn(seq, deliveries=(rows.mail(),)))
         waiting = await store.waiting_mail(rows.alice, "t1")
         assert tuple(m.seq for m in waiting) == receipt.seqs
         assert [m.seq for m in await store.all_mail(rows.alice, "t1")] == [seq, *receipt.seqs]
@@ -278,7 +278,7 @@ class TestMail:
         self, store: Store, rows: Rows, done: bool
     ) -> None:
         seq = await rows.begin(store)
-        await store.commit_turn(rows.turn(seq))
+        await store.commit(rows.turn(seq))
         late = rows.turn(
             seq,
             task=rows.task(title="late"),
@@ -292,7 +292,7 @@ class TestMail:
             response="{}",
         )
         with pytest.raises(StoreConflict):
-            await store.commit_turn(late)
+            await store.commit(late)
         assert await store.load_task(rows.alice, "t1") == rows.task()
         assert await store.waiting_mail(rows.alice, "t1") == []
         assert await store.events(rows.alice, "t1") == []
@@ -312,17 +312,17 @@ class TestMail:
             rows.turn(seq, "unknown"),
         ):
             with pytest.raises(StoreConflict):
-                await store.commit_turn(turn)
+                await store.commit(turn)
         assert await store.load_task(rows.alice, "unknown") is None
         assert [m.seq for m in await store.waiting_mail(rows.alice, "t1")] == [seq]
 
     async def test_dead_mail_is_put_aside(self, store: Store, rows: Rows) -> None:
         seq = await rows.begin(store)
-        await store.commit_turn(rows.turn(seq, dead="five attempts"))
+        await store.commit(rows.turn(seq, dead="five attempts"))
         assert await store.waiting_mail(rows.alice, "t1") == []
         assert [m.seq for m in await store.all_mail(rows.alice, "t1")] == [seq]
         with pytest.raises(StoreConflict):
-            await store.commit_turn(rows.turn(seq))
+            await store.commit(rows.turn(seq))
 
     async def test_cancelling_drops_only_the_waiting_mail_of_the_task(
         self, store: Store, rows: Rows
@@ -334,7 +334,7 @@ class TestMail:
         assert [m.seq for m in await store.waiting_mail(rows.alice, "t2")] == [other]
         assert [m.seq for m in await store.all_mail(rows.alice, "t1")] == [old, fresh]
         with pytest.raises(StoreConflict):
-            await store.commit_turn(rows.turn(old))
+            await store.commit(rows.turn(old))
 
     async def test_a_turn_may_end_its_own_delivery_and_cancel_the_rest(
         self, store: Store, rows: Rows
@@ -342,7 +342,7 @@ class TestMail:
         seq = await rows.begin(store)
         rest = await rows.begin(store)
         ended = rows.task(state=TaskState.FAILED)
-        await store.commit_turn(rows.turn(seq, task=ended, cancel_mail=True))
+        await store.commit(rows.turn(seq, task=ended, cancel_mail=True))
         assert await store.waiting_mail(rows.alice, "t1") == []
         assert [m.seq for m in await store.all_mail(rows.alice, "t1")] == [seq, rest]
 
@@ -352,26 +352,26 @@ class TestMail:
         row = JournalRow("reply", "done", "{}")
         seqs = [await rows.begin(store) for _ in range(4)]
         elsewhere = await rows.begin(store, "t2")
-        await store.commit_turn(rows.turn(seqs[1], done=False, journal=(row,)))
-        await store.commit_turn(rows.turn(seqs[0], settled=(seqs[1], elsewhere, 999)))
+        await store.commit(rows.turn(seqs[1], done=False, journal=(row,)))
+        await store.commit(rows.turn(seqs[0], settled=(seqs[1], elsewhere, 999)))
         assert [m.seq for m in await store.waiting_mail(rows.alice, "t1")] == seqs[2:]
         assert await store.journal(rows.alice, seqs[1]) == []
         assert await store.begun(rows.alice, "t1") == []
         assert [m.seq for m in await store.waiting_mail(rows.alice, "t2")] == [elsewhere]
-        await store.post(rows.post(settled=(seqs[0], seqs[2])))
+        await store.commit(rows.post(settled=(seqs[0], seqs[2])))
         assert [m.seq for m in await store.waiting_mail(rows.alice, "t1")] == seqs[3:]
         assert [m.seq for m in await store.all_mail(rows.alice, "t1")] == seqs
         with pytest.raises(StoreConflict):
-            await store.commit_turn(rows.turn(seqs[2]))
+            await store.commit(rows.turn(seqs[2]))
 
     async def test_one_conflict_among_parallel_turns_fails_alone(
         self, store: Store, rows: Rows
     ) -> None:
         seqs = [await rows.begin(store, f"t{n}") for n in range(20)]
-        await store.commit_turn(rows.turn(seqs[7], "t7"))
+        await store.commit(rows.turn(seqs[7], "t7"))
         turns = [rows.turn(seq, f"t{n}", events=(rows.event(),)) for n, seq in enumerate(seqs)]
         results = await asyncio.gather(
-            *(store.commit_turn(turn) for turn in turns), return_exceptions=True
+            *(store.commit(turn) for turn in turns), return_exceptions=True
         )
         failed = [n for n, result in enumerate(results) if isinstance(result, BaseException)]
         assert failed == [7]
@@ -383,11 +383,11 @@ class TestMail:
     async def test_a_cancelled_caller_does_not_undo_its_commit(
         self, store: Store, rows: Rows
     ) -> None:
-        commit = asyncio.create_task(store.post(rows.post(events=(rows.event(),))))
+        commit = asyncio.create_task(store.commit(rows.post(events=(rows.event(),))))
         await asyncio.sleep(0)
         commit.cancel()
         await asyncio.wait([commit])
-        await store.post(rows.post("later"))
+        await store.commit(rows.post("later"))
         assert len(await store.events(rows.alice, "t1")) == 1
 
 
@@ -406,7 +406,7 @@ class TestAttempts:
         seq = await rows.begin(store)
         with pytest.raises(StoreConflict):
             await store.claim(rows.bob, seq)
-        await store.commit_turn(rows.turn(seq))
+        await store.commit(rows.turn(seq))
         with pytest.raises(StoreConflict):
             await store.claim(rows.alice, seq)
 
@@ -420,7 +420,7 @@ class TestJournal:
             (JournalRow("call-2", "done", "[1]"),),
         ]
         for journal in steps:
-            await store.commit_turn(rows.turn(seq, done=False, journal=journal))
+            await store.commit(rows.turn(seq, done=False, journal=journal))
         assert await store.journal(rows.alice, seq) == [
             JournalRow("reply", "done", '{"text": "é"}'),
             JournalRow("call-2", "done", "[1]"),
@@ -434,7 +434,7 @@ class TestJournal:
     async def test_a_journal_commit_carries_its_events(self, store: Store, rows: Rows) -> None:
         seq = await rows.begin(store)
         turn = rows.turn(seq, done=False, events=(rows.event("action_call"),))
-        assert (await store.commit_turn(turn)).first_event == 1
+        assert (await store.commit(turn)).first_event == 1
         assert [e.kind for e in await store.events(rows.alice, "t1")] == ["action_call"]
 
     async def test_the_end_of_the_turn_removes_it(self, store: Store, rows: Rows) -> None:
@@ -442,9 +442,9 @@ class TestJournal:
         row = JournalRow("reply", "done", "{}")
         for seq in (first, second):
             assert seq not in await store.begun(rows.alice, "t1")
-            await store.commit_turn(rows.turn(seq, done=False, journal=(row,)))
+            await store.commit(rows.turn(seq, done=False, journal=(row,)))
         assert await store.begun(rows.alice, "t1") == [first, second]
-        await store.commit_turn(rows.turn(first))
+        await store.commit(rows.turn(first))
         assert await store.begun(rows.alice, "t1") == [second]
         assert await store.journal(rows.alice, first) == []
         assert await store.journal(rows.alice, second) == [row]
@@ -453,10 +453,10 @@ class TestJournal:
 class TestWhatATaskKeeps:
     async def test_the_response_is_the_last_one(self, store: Store, rows: Rows) -> None:
         assert await store.response(rows.alice, "t1") is None
-        await store.post(rows.post(response='{"run": 1}'))
-        await store.post(rows.post())
+        await store.commit(rows.post(response='{"run": 1}'))
+        await store.commit(rows.post())
         assert await store.response(rows.alice, "t1") == '{"run": 1}'
-        await store.post(rows.post(response='{"run": 2}'))
+        await store.commit(rows.post(response='{"run": 2}'))
         assert await store.response(rows.alice, "t1") == '{"run": 2}'
         assert await store.response(rows.bob, "t1") is None
 
@@ -466,10 +466,10 @@ class TestWhatATaskKeeps:
         mail = rows.mail(task_id, recipient=agent, payload=text)
         history = HistoryRow(agent, text)
         event = rows.event(description="d\0e")
-        await store.post(
+        await store.commit(
             rows.post(task=task, deliveries=(mail,), histories=(history,), events=(event,))
         )
-        await store.post(rows.post("t\0two"))
+        await store.commit(rows.post("t\0two"))
         assert await store.load_task(rows.alice, task_id) == task
         (read,) = await store.waiting_mail(rows.alice, task_id)
         assert (read.recipient, read.payload) == (agent, text)
@@ -498,7 +498,7 @@ class TestOddValues:
     async def test_times_come_back_as_they_were_written(self, store: Store, rows: Rows) -> None:
         for number, text in enumerate(self.TIMES):
             task = rows.task(f"t{number}", start_time=text)
-            await store.post(rows.post(task=task, events=(rows.event(timestamp=text),)))
+            await store.commit(rows.post(task=task, events=(rows.event(timestamp=text),)))
             assert await store.load_task(rows.alice, f"t{number}") == task
             (event,) = await store.events(rows.alice, f"t{number}")
             assert event.timestamp == text
@@ -507,18 +507,18 @@ class TestOddValues:
         self, store: Store, rows: Rows
     ) -> None:
         task = rows.task("a\x1a0\0", task_contributors=("x\0\x1a", "y\x1a1"), remote_swarms=("\0",))
-        await store.post(rows.post(task=task))
+        await store.commit(rows.post(task=task))
         assert await store.load_task(rows.alice, task.task_id) == task
 
     async def test_keys_may_be_longer_than_an_index_takes(self, store: Store, rows: Rows) -> None:
         long = "".join(chr(0x4E00 + n * 7919 % 20000) for n in range(9000))
         memory = MemoryRow((long,), long, "{}", rows.now, rows.now)
         call = CallRow("a", long, "{}", "{}")
-        (seq,) = (await store.post(rows.post(deliveries=(rows.mail(),)))).seqs
+        (seq,) = (await store.commit(rows.post(deliveries=(rows.mail(),)))).seqs
         journal = (JournalRow(long, "started", "{}"),)
         for _ in range(2):
             turn = rows.turn(seq, done=False, journal=journal, calls=(call,), memories=(memory,))
-            await store.commit_turn(turn)
+            await store.commit(turn)
         assert await store.get_memory(rows.alice, (long,), long) == memory
         assert await store.journal(rows.alice, seq) == list(journal)
         assert await store.calls(rows.alice, "t1") == [call]
@@ -526,11 +526,11 @@ class TestOddValues:
 
 async def test_a_task_tells_how_much_there_is_of_it(store: Store, rows: Rows) -> None:
     mail = tuple(rows.mail(tier=tier) for tier in (4, 2, 4, 1))
-    receipt = await store.post(rows.post(deliveries=mail, events=(rows.event(),) * 3))
-    await store.post(rows.post("t2"))
+    receipt = await store.commit(rows.post(deliveries=mail, events=(rows.event(),) * 3))
+    await store.commit(rows.post("t2"))
     counts = await store.task_counts(rows.alice, ["t1", "t2", "none"])
     assert counts == {"t1": (3, 4), "t2": (0, 0)}
-    await store.commit_turn(rows.turn(receipt.seqs[0], events=(rows.event(),)))
+    await store.commit(rows.turn(receipt.seqs[0], events=(rows.event(),)))
     assert await store.task_counts(rows.alice, ["t1"]) == {"t1": (4, 3)}
     assert await store.task_counts(rows.bob, ["t1"]) == {}
     assert await store.task_counts(rows.alice, []) == {}
@@ -538,7 +538,7 @@ async def test_a_task_tells_how_much_there_is_of_it(store: Store, rows: Rows) ->
 
 async def test_waiting_mail_is_read_page_by_page(store: Store, rows: Rows) -> None:
     mail = tuple(rows.mail(tier=tier) for tier in (4, 2, 4, 1))
-    await store.post(rows.post(deliveries=mail))
+    await store.commit(rows.post(deliveries=mail))
     whole = await store.waiting_mail(rows.alice, "t1")
     assert [row.tier for row in whole] == [1, 2, 4, 4]
     pages, last = [], None

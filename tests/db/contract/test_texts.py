@@ -14,7 +14,7 @@ from mail.core.render import render_mail
 from mail.core.tasks import TaskState
 from mail.db import commit
 from mail.db.calls import CallRow
-from mail.db.post import Post
+from mail.db.commit import Commit
 from mail.db.records import HistoryRow, JournalRow
 from mail.db.store import Store
 from tests.support.databases import Database, PostgresDatabase
@@ -119,9 +119,9 @@ def expected(rows: Rows, turn: Any, text: str) -> dict[str, Any]:
 async def test_everything_comes_back_as_it_was(store: Store, rows: Rows, name: str) -> None:
     text = TEXTS[name]
     post = rows.post(new=True, deliveries=(rows.mail(payload=wire(text)),))
-    (seq,) = (await store.post(post)).seqs
+    (seq,) = (await store.commit(post)).seqs
     turn = a_turn(rows, seq, text)
-    await store.commit_turn(turn)
+    await store.commit(turn)
     assert await everything(store, rows.alice) == expected(rows, turn, text)
 
 
@@ -130,7 +130,7 @@ async def test_who_wrote_to_whom_is_read_without_the_texts(
     durable: Store, rows: Rows, name: str
 ) -> None:
     mail = rows.mail(payload=wire(TEXTS[name]))
-    await durable.post(rows.post(new=True, deliveries=(mail, mail)))
+    await durable.commit(rows.post(new=True, deliveries=(mail, mail)))
     found = await durable.all_mail(rows.alice, "t1", whole=False)
     assert [row.recipient for row in found] == [mail.recipient] * 2
     read = [json.loads(row.payload) for row in found]
@@ -145,7 +145,7 @@ async def test_a_journal_comes_back_as_it_was(store: Store, rows: Rows) -> None:
         JournalRow("c1", "done", arguments(PROSE, ascii_only=True)),
         JournalRow("c2", "done", " {}"),
     )
-    await store.commit_turn(rows.turn(seq, done=False, journal=facts))
+    await store.commit(rows.turn(seq, done=False, journal=facts))
     assert await store.journal(rows.alice, seq) == list(facts)
     assert await store.journal(rows.bob, seq) == []
 
@@ -189,7 +189,7 @@ ODD = {
 @pytest.mark.parametrize("name", ODD)
 async def test_whatever_record_comes_back_as_it_was(store: Store, rows: Rows, name: str) -> None:
     history = (HistoryRow("supervisor", ODD[name]),)
-    await store.post(rows.post(deliveries=(rows.mail(payload=ODD[name]),), histories=history))
+    await store.commit(rows.post(deliveries=(rows.mail(payload=ODD[name]),), histories=history))
     (found,) = await store.waiting_mail(rows.alice, "t1")
     assert found.payload == ODD[name]
     assert await store.history(rows.alice, "t1", "supervisor") == [ODD[name]]
@@ -208,7 +208,7 @@ async def test_a_body_that_is_json_is_kept_once(
     body = LISTS[name]
     event = rows.event(extra=f'{{"full_message":{wire(body)}}}', description=body)
     mail = rows.mail(payload=wire(body))
-    receipt = await durable.post(rows.post(new=True, deliveries=(mail,), events=(event,)))
+    receipt = await durable.commit(rows.post(new=True, deliveries=(mail,), events=(event,)))
     ((kept,),) = database.query("SELECT sum(length(text)) FROM task_texts")
     assert 0.9 * len(body) < kept <= len(body)
     assert len(body) < receipt.bytes < 1.1 * len(body)
@@ -223,7 +223,7 @@ async def test_a_commit_has_as_many_texts_as_it_likes(
     record = json.dumps({"items": many})
     for extra in ({}, {"response": record}):
         event = rows.event(extra=record)
-        await durable.post(rows.post(events=(event,), **extra))
+        await durable.commit(rows.post(events=(event,), **extra))
         ((count,),) = database.query("SELECT count(*) FROM task_texts")
         assert count == 100
     assert await durable.response(rows.alice, "t1") == record
@@ -244,7 +244,7 @@ async def test_other_commits_go_on_while_a_large_one_is_made_ready(
 ) -> None:
     begun, goes_on, lifted = threading.Event(), threading.Event(), commit.Records
 
-    def slowly(post: Post) -> commit.Records:
+    def slowly(post: Commit) -> commit.Records:
         if post.task.task_id == "large":
             begun.set()
             assert goes_on.wait(20)
@@ -252,11 +252,11 @@ async def test_other_commits_go_on_while_a_large_one_is_made_ready(
 
     monkeypatch.setattr(commit, "Records", slowly)
     mail = rows.mail(payload=wire("a" * 200_000))
-    large = asyncio.create_task(durable.post(rows.post("large", new=True, deliveries=(mail,))))
+    large = asyncio.create_task(durable.commit(rows.post("large", new=True, deliveries=(mail,))))
     try:
         assert await asyncio.to_thread(begun.wait, 10)
         async with asyncio.timeout(10):
-            await durable.post(rows.post("small", new=True))
+            await durable.commit(rows.post("small", new=True))
         assert not large.done()
     finally:
         goes_on.set()
@@ -270,8 +270,8 @@ async def test_a_text_is_written_once(
 ) -> None:
     text = TEXTS[name]
     post = rows.post(new=True, deliveries=(rows.mail(payload=wire(text)),))
-    (seq,) = (await durable.post(post)).seqs
-    receipt = await durable.commit_turn(a_turn(rows, seq, text))
+    (seq,) = (await durable.commit(post)).seqs
+    receipt = await durable.commit(a_turn(rows, seq, text))
     stored = {found for (found,) in database.query("SELECT text FROM task_texts")}
     made = {text, f"said: {text}", f"SUCCESS:\n{text}"}
     assert stored == made
@@ -314,7 +314,7 @@ async def test_it_takes_at_most_three_times_what_was_sent(
     event = rows.event(extra=f'{{"full_message":{message}}}')
     agents = ("supervisor", "weather", "news")
     mail = tuple(rows.mail(recipient=agent, payload=message) for agent in agents)
-    seqs = (await durable.post(rows.post(new=True, deliveries=mail, events=(event,)))).seqs
+    seqs = (await durable.commit(rows.post(new=True, deliveries=mail, events=(event,)))).seqs
     call = {"role": "assistant", "tool_calls": [{"id": "c1", "function": {"arguments": asked}}]}
     for seq, agent in zip(seqs, agents, strict=True):
         entries = [incoming(body), *([call] if agent == "news" else [])]
@@ -323,7 +323,7 @@ async def test_it_takes_at_most_three_times_what_was_sent(
         if agent == "news":
             turn.response = message
             turn.events = (rows.event("tool_call", extra=f'{{"tool_args":{asked}}}'), event)
-        receipt = await durable.commit_turn(turn)
+        receipt = await durable.commit(turn)
     assert receipt.bytes <= 3 * len(message.encode())
     taken = 0
     for table, column in WRITTEN:
@@ -346,9 +346,9 @@ async def test_an_event_knows_its_size(durable: Store, database: Database, rows:
 
 
 async def test_bytes_add_up_over_commits(store: Store, rows: Rows) -> None:
-    first = await store.post(rows.post(deliveries=(rows.mail(payload=wire("one")),)))
-    second = await store.post(rows.post(deliveries=(rows.mail(payload=wire("z" * 50_000)),)))
-    third = await store.post(rows.post(deliveries=(rows.mail(payload=wire("two")),)))
+    first = await store.commit(rows.post(deliveries=(rows.mail(payload=wire("one")),)))
+    second = await store.commit(rows.post(deliveries=(rows.mail(payload=wire("z" * 50_000)),)))
+    third = await store.commit(rows.post(deliveries=(rows.mail(payload=wire("two")),)))
     assert 0 < first.bytes < 1000
     assert 50_000 < second.bytes - first.bytes < 52_000
     assert 0 < third.bytes - second.bytes < 1000

@@ -38,26 +38,26 @@ async def due(store: Store, now: str = EARLY, limit: int = 100) -> list[str]:
 class TestWebhooks:
     async def test_a_post_and_a_turn_bring_messages(self, store: Store, rows: Rows) -> None:
         first = rows.post(new=True, deliveries=(rows.mail(),), webhooks=(message("a"),))
-        (seq,) = (await store.post(first)).seqs
-        await store.commit_turn(rows.turn(seq, webhooks=(message("b"), message("c"))))
+        (seq,) = (await store.commit(first)).seqs
+        await store.commit(rows.turn(seq, webhooks=(message("b"), message("c"))))
         found = await listed(store)
         assert [row._replace(id=0) for row in found] == [message(name) for name in "abc"]
         assert 0 < found[0].id < found[1].id < found[2].id
         assert await listed(store, after=found[0].id, limit=1) == [found[1]]
 
     async def test_a_commit_that_fails_brings_none(self, store: Store, rows: Rows) -> None:
-        await store.post(rows.post(new=True))
+        await store.commit(rows.post(new=True))
         for again in (
-            store.post(rows.post(new=True, webhooks=(message("a"),))),
-            store.commit_turn(rows.turn(7, webhooks=(message("b"),))),
+            store.commit(rows.post(new=True, webhooks=(message("a"),))),
+            store.commit(rows.turn(7, webhooks=(message("b"),))),
         ):
             with pytest.raises(StoreConflict):
                 await again
         assert await listed(store) == []
 
     async def test_swarms_do_not_meet(self, store: Store, rows: Rows) -> None:
-        await store.post(rows.post(webhooks=(message("a"),)))
-        await store.post(rows.post("t2", owner=BOB_ELSEWHERE, webhooks=(message("b"),)))
+        await store.commit(rows.post(webhooks=(message("a"),)))
+        await store.commit(rows.post("t2", owner=BOB_ELSEWHERE, webhooks=(message("b"),)))
         (other,) = await store.list_webhooks("other", 0, 10)
         assert await names(store) == ["a"]
         assert not await store.change_webhook("example", WebhookChange(other.id, "done"))
@@ -68,7 +68,7 @@ class TestWebhooks:
 
     async def test_what_is_due_comes_in_order(self, store: Store, rows: Rows) -> None:
         assert await store.next_webhook("example") is None
-        await store.post(rows.post(webhooks=tuple(message(name) for name in "abc")))
+        await store.commit(rows.post(webhooks=tuple(message(name) for name in "abc")))
         assert await store.next_webhook("example") == ""
         assert await due(store) == ["a", "b", "c"] and await due(store, limit=2) == ["a", "b"]
         first, second, third = await listed(store)
@@ -86,7 +86,7 @@ class TestWebhooks:
         self, store: Store, rows: Rows
     ) -> None:
         young = message("b", created_at=LATER)
-        await store.post(rows.post(webhooks=(message("a"), young)))
+        await store.commit(rows.post(webhooks=(message("a"), young)))
         assert await store.give_up_webhooks("example", LATER, "too old") == 1
         assert await due(store, LATEST) == ["b"]
         dead = (await listed(store))[0]
@@ -98,7 +98,7 @@ class TestWebhooks:
 
     async def test_messages_outlive_their_task(self, store: Store, rows: Rows) -> None:
         ended = rows.task(state=TaskState.COMPLETED)
-        await store.post(rows.post(task=ended, webhooks=(message("a"),)))
+        await store.commit(rows.post(task=ended, webhooks=(message("a"),)))
         await store.delete_task(rows.alice, "t1")
         while await store.purge():
             pass
@@ -108,9 +108,9 @@ class TestWebhooks:
         self, store: Store, rows: Rows, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("mail.db.webhooks.MOST_WEBHOOKS", 3)
-        await store.post(rows.post(webhooks=tuple(message(name) for name in "ab")))
-        await store.post(rows.post("t2", owner=BOB_ELSEWHERE, webhooks=(message("x"),)))
-        await store.post(rows.post(webhooks=tuple(message(name) for name in "cde")))
+        await store.commit(rows.post(webhooks=tuple(message(name) for name in "ab")))
+        await store.commit(rows.post("t2", owner=BOB_ELSEWHERE, webhooks=(message("x"),)))
+        await store.commit(rows.post(webhooks=tuple(message(name) for name in "cde")))
         assert await names(store) == ["c", "d", "e"]
         assert len(await store.list_webhooks("other", 0, 10)) == 1
 
@@ -119,9 +119,9 @@ class TestWebhooks:
     ) -> None:
         monkeypatch.setattr("mail.db.webhooks.MOST_WEBHOOKS", 4)
         carol = message("first", owner="user:carol@example")
-        await store.post(rows.post(webhooks=(carol, message("a"), message("b"))))
+        await store.commit(rows.post(webhooks=(carol, message("a"), message("b"))))
         for name in "cdef":
-            await store.post(rows.post(webhooks=(message(name),)))
+            await store.commit(rows.post(webhooks=(message(name),)))
         assert await names(store) == ["first", "d", "e", "f"]
-        await store.post(rows.post(webhooks=(carol._replace(message_id="second"),)))
+        await store.commit(rows.post(webhooks=(carol._replace(message_id="second"),)))
         assert await names(store) == ["first", "e", "f", "second"]

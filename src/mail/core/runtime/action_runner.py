@@ -31,7 +31,7 @@ from mail.core.suggest import did_you_mean
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import check_usable
-from mail.db.post import TurnCommit
+from mail.db.commit import TurnCommit
 from mail.db.records import JournalRow
 from mail.errors import StoreError, ToolError
 
@@ -144,9 +144,9 @@ class ActionRunner:
         turn_result.events.clear()
         turn_result.journal = ()
         turn.reports.clear()
-        post = TurnCommit(self.context.owner, turn.task.row, seq=turn.seq, done=False)
-        post.events, post.journal = events, journal
-        async with TaskChange(self.context, turn.task, post=post):
+        commit = TurnCommit(self.context.owner, turn.task.row, seq=turn.seq, done=False)
+        commit.events, commit.journal = events, journal
+        async with TaskChange(self.context, turn.task, commit=commit):
             pass
 
     def _find(self, turn: Turn, call: AgentToolCall) -> ActionCore:

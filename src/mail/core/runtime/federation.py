@@ -29,8 +29,8 @@ from mail.core.runtime.transaction import Ending, TaskChange
 from mail.core.runtime.turn_result import TurnResult, message_event
 from mail.core.runtime.waiting import Report, acting, stuck, swarm_of_node, wait_cycle
 from mail.core.tasks import TaskState
+from mail.db.commit import Commit
 from mail.db.ledger import LedgerPart, Question
-from mail.db.post import Post
 from mail.db.records import TaskRow
 
 if TYPE_CHECKING:
@@ -131,20 +131,20 @@ class FederationSubject(TaskSubject):
             self.mail_delivery.send(change.mail, answer)
         return True
 
-    def collected(self, change: TaskChange, post: Post) -> None:
+    def collected(self, change: TaskChange, commit: Commit) -> None:
         """Add what is known of other swarms to a commit, if that changes; wake the gateway."""
         memory, known = change.memory, change.task.peering
         if memory.peering is None:
             return
         if change.ending is not None and memory.row.state not in _OPEN:
-            post.close_requests = True
-        first = post.ledger is not None and post.ledger.first
+            commit.close_requests = True
+        first = commit.ledger is not None and commit.ledger.first
         if first or known is None or not memory.peering.is_as(known):
-            ledger = post.ledger or LedgerPart()
-            post.ledger = ledger._replace(peering=memory.peering.to_json())
+            ledger = commit.ledger or LedgerPart()
+            commit.ledger = ledger._replace(peering=memory.peering.to_json())
         gateway = self.context.outside.gateway
-        if gateway is not None and post.outbox:
-            change.on_applied(gateway.wake, {row.peer for row in post.outbox})
+        if gateway is not None and commit.outbox:
+            change.on_applied(gateway.wake, {row.peer for row in commit.outbox})
 
     # --- the end of a run ---------------------------------------------------------------------
 

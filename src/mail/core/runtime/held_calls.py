@@ -46,7 +46,7 @@ from mail.core.tools.call import AgentToolCall, problem_of_arguments, to_be_answ
 from mail.core.tools.catalogue import CATALOGUE, check_usable, parse_arguments
 from mail.core.tools.convert import normalize_breakpoint_tool_call
 from mail.db.calls import CallRow
-from mail.db.post import Post
+from mail.db.commit import Commit
 from mail.db.preferences import FeedbackRow, new_feedback
 from mail.db.records import EventRow, HistoryRow
 from mail.errors import (
@@ -632,13 +632,13 @@ class Decision:
         controls = [Control.from_json(row.control) for row in self.calls.values()]
         return frozenset(found.step.ref for found in controls if found and found.step)
 
-    def post(self) -> Post:
+    def commit(self) -> Commit:
         """Return a commit of the task with everything but the messages."""
-        post = Post(self.context.owner, self.task.row, calls=tuple(self.calls.values()))
-        post.events, post.histories = (*self.told, *self.results), tuple(self.histories)
-        for row in post.calls:
-            post.feedback += feedback_of(row, self.task.task_id)
-        return post
+        commit = Commit(self.context.owner, self.task.row, calls=tuple(self.calls.values()))
+        commit.events, commit.histories = (*self.told, *self.results), tuple(self.histories)
+        for row in commit.calls:
+            commit.feedback += feedback_of(row, self.task.task_id)
+        return commit
 
     def stored(self, task: ActiveTask) -> None:
         """Let the agents see their results, and those go on that have all of them."""

@@ -29,9 +29,9 @@ from mail.core.runtime.transaction import Ending, TaskChange
 from mail.core.runtime.turn import Control, ControlKind
 from mail.core.runtime.turn_result import TurnResult
 from mail.core.tasks import TaskState
+from mail.db.commit import Commit, TurnCommit
 from mail.db.desk import AskRow, DeskPost, LetterRow, ShownRow
 from mail.db.ledger import Question
-from mail.db.post import Post, TurnCommit
 from mail.errors import ProtocolError, ShuttingDown, UnknownAgent, UnknownTask
 from mail.services.files import told_of
 
@@ -82,7 +82,7 @@ class LetterSubject(TaskSubject):
 
     def concluded(self, change: TaskChange, turn: Turn, turn_result: TurnResult) -> None:
         """Note the letters whose messages the agent's history has from this turn on."""
-        if turn_result.failure is not None or not isinstance(change.post, TurnCommit):
+        if turn_result.failure is not None or not isinstance(change.commit, TurnCommit):
             return
         memory, participants = change.memory, self.context.parts.participants
         read = (turn.envelope, *(each.envelope for each in turn.buffered))
@@ -92,7 +92,7 @@ class LetterSubject(TaskSubject):
         if turn.agent in memory.replies:
             memory.replies = {k: ids for k, ids in memory.replies.items() if k != turn.agent}
         number, now = memory.row.steps + 1, self.context.clock.now()
-        change.post.shown = tuple(ShownRow(each, turn.agent, number, now) for each in letters)
+        change.commit.shown = tuple(ShownRow(each, turn.agent, number, now) for each in letters)
 
     def awaits(self, change: TaskChange) -> bool:
         """Tell whether a participant owes an answer."""
@@ -136,25 +136,25 @@ class LetterSubject(TaskSubject):
             task_id=memory.task_id,
         )
 
-    def collected(self, change: TaskChange, post: Post) -> None:
+    def collected(self, change: TaskChange, commit: Commit) -> None:
         """Add letters and their questions to a commit; ring for who gets them."""
         asks, letters = change.memory.asks, change.mail.letters
-        post.desk = desk_post(post.desk, letters, asks, self.context.owner, change.task.task_id)
-        if post.desk is not None and self.context.outside.ring is not None:
-            change.on_applied(self._ring, post)
+        commit.desk = desk_post(commit.desk, letters, asks, self.context.owner, change.task.task_id)
+        if commit.desk is not None and self.context.outside.ring is not None:
+            change.on_applied(self._ring, commit)
 
-    def _ring(self, post: Post) -> None:
-        if post.desk is not None and self.context.outside.ring is not None:
+    def _ring(self, commit: Commit) -> None:
+        if commit.desk is not None and self.context.outside.ring is not None:
             self.context.outside.ring(
-                {name for letter in post.desk.letters for name in letter.recipients}
+                {name for letter in commit.desk.letters for name in letter.recipients}
             )
 
-    async def prepare(self, post: Post) -> None:
+    async def prepare(self, commit: Commit) -> None:
         """Address letters in threads to those who are members now."""
-        if post.desk is None or all(each.recipients for each in post.desk.letters):
+        if commit.desk is None or all(each.recipients for each in commit.desk.letters):
             return
         letters = []
-        for letter in post.desk.letters:
+        for letter in commit.desk.letters:
             if letter.thread_id and not letter.recipients:
                 found = await self.context.store.find_thread(self.context.swarm, letter.thread_id)
                 members = [member.name for member in found[1]] if found else []
@@ -163,20 +163,20 @@ class LetterSubject(TaskSubject):
                     recipients=tuple(name for name in members if name not in left_out)
                 )
             letters.append(letter)
-        post.desk = replace(post.desk, letters=tuple(letters))
+        commit.desk = replace(commit.desk, letters=tuple(letters))
 
-    async def repaired(self, post: Post) -> bool:
+    async def repaired(self, commit: Commit) -> bool:
         """Take letters out of a commit that exist.
 
         An agent that is called twice for messages with the same id makes the same letters again.
         """
-        if post.desk is None:
+        if commit.desk is None:
             return False
-        ids = [letter.letter_id for letter in post.desk.letters]
+        ids = [letter.letter_id for letter in commit.desk.letters]
         found = await self.context.store.letters_by_id(self.context.swarm, ids)
         known = {letter.letter_id for letter, _ in found}
-        letters = tuple(each for each in post.desk.letters if each.letter_id not in known)
-        post.desk = replace(post.desk, letters=letters)
+        letters = tuple(each for each in commit.desk.letters if each.letter_id not in known)
+        commit.desk = replace(commit.desk, letters=letters)
         return bool(known)
 
 
@@ -274,7 +274,7 @@ class LetterDoor:
             if change.memory.row.state is TaskState.PAUSED:
                 change.on_applied(self.context.mailbox.hold, task.task_id, Hold.FIRM)
             owner, new = self.context.owner, not task.stored
-            change.post = Post(owner, task.row, new=new, desk=mail.post)
+            change.commit = Commit(owner, task.row, new=new, desk=mail.post)
 
     async def _about_file(self, letter: LetterRow) -> str:
         """Return what agents are told of the file that a letter carries, if it does not say it."""
@@ -345,7 +345,7 @@ class LetterDoor:
                 async with TaskChange(self.context, task, patient=False) as change:
                     if change.memory.row.state is not TaskState.PAUSED:  # it waits for its caller
                         self._stop_waiting(change, ask)
-                        change.post = Post(self.context.owner, task.row, desk=desk)
+                        change.commit = Commit(self.context.owner, task.row, desk=desk)
         except UnknownTask:  # it was deleted
             await self.context.store.post_letters(desk)
 

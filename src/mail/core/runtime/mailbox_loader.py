@@ -11,7 +11,7 @@ from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.mailbox import LaneKey, QueuedMessage
 from mail.core.runtime.transaction import TaskChange
 from mail.core.runtime.turn_end import TurnEnd
-from mail.db.post import Post
+from mail.db.commit import Commit
 from mail.errors import StoreError
 
 if TYPE_CHECKING:
@@ -95,8 +95,8 @@ class MailboxLoader:
                     task.people.add(queued.envelope.id)
                 self.mail_delivery.put_back(task, queued)
         if orphans:
-            post = Post(self.context.owner, task.row, settled=tuple(orphans))
-            async with TaskChange(self.context, task, post=post):
+            commit = Commit(self.context.owner, task.row, settled=tuple(orphans))
+            async with TaskChange(self.context, task, commit=commit):
                 pass
         self.turn_end.hold_at_limit(task)
 

@@ -27,7 +27,7 @@ from mail.core.schema import check_task_id
 from mail.core.suggest import did_you_mean
 from mail.core.tasks import TaskState
 from mail.core.wire import MAILMessage
-from mail.db.post import Post, TurnCommit
+from mail.db.commit import Commit, TurnCommit
 from mail.errors import (
     ConfigError,
     MAILError,
@@ -279,8 +279,8 @@ class ManualSteps:
                     await self._withdraw(turn)
             for queued in self.context.mailbox.queued_messages(task_id):
                 if queued.step_ref == ref and self.context.mailbox.remove(queued):
-                    post = Post(self.context.owner, task.row, settled=(queued.seq,))
-                    async with TaskChange(self.context, task, post=post):
+                    commit = Commit(self.context.owner, task.row, settled=(queued.seq,))
+                    async with TaskChange(self.context, task, commit=commit):
                         pass
             await self.turn_end.check(task)  # it may have been the last that held up an end
         except StoreError:  # the runtime stops; a step without a caller is not taken up again
@@ -296,9 +296,9 @@ class ManualSteps:
         task.arriving += 1
         self.turn_end.mail_delivery.abandon(turn)
         events = turn.take_reports()
-        post = TurnCommit(self.context.owner, task.row, seq=turn.seq, events=events)
+        commit = TurnCommit(self.context.owner, task.row, seq=turn.seq, events=events)
         try:
-            async with TaskChange(self.context, task, post=post):
+            async with TaskChange(self.context, task, commit=commit):
                 pass
         finally:
             task.arriving -= 1

@@ -44,8 +44,8 @@ from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.convert import normalize_breakpoint_tool_call
 from mail.db.calls import CallRow
+from mail.db.commit import Commit
 from mail.db.ledger import Question
-from mail.db.post import Post
 from mail.db.records import EventRow, InboxRow, OutboxChange, OutboxRow, TaskRow
 from mail.errors import (
     AddressError,
@@ -240,17 +240,17 @@ class PeerDoor:
                 self.context.mailbox.hold(task.task_id, Hold.FIRM)
             await self.mailbox_loader.refill(task)
         async with TaskChange(self.context, task, patient=ends) as change:
-            post = self._begin(change, mail)
+            commit = self._begin(change, mail)
             if control is not None and event == "ended" and from_host:
-                self._end(change, post, mail, cancelled=control.status == TaskState.CANCELLED)
+                self._end(change, commit, mail, cancelled=control.status == TaskState.CANCELLED)
             elif control is not None and event == "paused":
-                self._pause(change, post, mail, control)
+                self._pause(change, commit, mail, control)
             elif event in (*_FOR_AGENTS, "ended"):
-                self._deliver(change, post, mail, ends=event == "ended")
+                self._deliver(change, commit, mail, ends=event == "ended")
             else:
                 self._file(change, mail)
 
-    def _begin(self, change: TaskChange, mail: PeerMail) -> Post:
+    def _begin(self, change: TaskChange, mail: PeerMail) -> Commit:
         """Note what mail says of its peer's part; return the commit that takes it."""
         task, memory = change.task, change.memory
         if task.stored:
@@ -260,10 +260,10 @@ class PeerDoor:
             memory.change(title=mail.envelope.title)
             memory.change(task_owner=mail.task_owner, task_contributors=names)
         owner, inbox = self.context.owner, self._inbox(mail)
-        change.post = post = Post(owner, memory.row, new=not task.stored, inbox=inbox)
+        change.commit = commit = Commit(owner, memory.row, new=not task.stored, inbox=inbox)
         self._note_taken(memory, mail)
         self.submissions.goes_on(change)
-        return post
+        return commit
 
     def _note_taken(self, memory: TaskMemory, mail: PeerMail) -> None:
         peering, node = memory.peers(), node_of(mail.control, mail.peer)
@@ -274,20 +274,20 @@ class PeerDoor:
 
     # --- what agents read ---------------------------------------------------------------------
 
-    def _deliver(self, change: TaskChange, post: Post, mail: PeerMail, *, ends: bool) -> None:
+    def _deliver(self, change: TaskChange, commit: Commit, mail: PeerMail, *, ends: bool) -> None:
         """Deliver a message to agents.
 
         Args:
             change: What it belongs to.
-            post: Its commit.
+            commit: Its commit.
             mail: The message.
             ends: The peer's part in the task has ended with it.
         """
         envelope, memory, packed = mail.envelope, change.memory, change.mail
         peering = memory.peers()
         if ends:
-            post.calls = self._closed_calls(memory, mail.peer)
-            memory.put(*post.calls)
+            commit.calls = self._closed_calls(memory, mail.peer)
+            memory.put(*commit.calls)
         farewell = ends and mail.control is None
         received = self._addressed(memory, mail, farewell=farewell)
         answers = [each for each, _ in received if each.kind == "response"]
@@ -299,10 +299,10 @@ class PeerDoor:
         declines = envelope.kind == "request" and over and not memory.is_personal(envelope)
         if declines:
             self._decline(memory, packed, envelope)
-        post.answered = tuple((mail.peer, letter.ref) for letter in answers)
+        commit.answered = tuple((mail.peer, letter.ref) for letter in answers)
         packed.events[:0] = early
         packed.events.append(self._received(mail, packed.moment))
-        reopened = self._go_on(change, envelope, closed=bool(post.calls))
+        reopened = self._go_on(change, envelope, closed=bool(commit.calls))
         if reopened:
             self.submissions.goes_on(change, reopened=True)
         if memory.is_personal(envelope):
@@ -422,11 +422,11 @@ class PeerDoor:
 
     # --- what the runtime reads ---------------------------------------------------------------
 
-    def _end(self, change: TaskChange, post: Post, mail: PeerMail, *, cancelled: bool) -> None:
+    def _end(self, change: TaskChange, commit: Commit, mail: PeerMail, *, cancelled: bool) -> None:
         """End the run here, because the swarm whose task it is has ended it."""
         self._file(change, mail)
         if change.memory.row.state in _OPEN:
-            post.cancel_mail = cancelled
+            commit.cancel_mail = cancelled
             change.ending = self._ending(change, cancelled=cancelled)
             self.turn_end.finish(change)
 
@@ -440,7 +440,9 @@ class PeerDoor:
         settled, told = endings.drop_people(change), "the task was completed elsewhere"
         return endings.end(change, Subject.TASK_COMPLETE, told, everybody=True, settled=settled)
 
-    def _pause(self, change: TaskChange, post: Post, mail: PeerMail, control: PeerControl) -> None:
+    def _pause(
+        self, change: TaskChange, commit: Commit, mail: PeerMail, control: PeerControl
+    ) -> None:
         """Show the breakpoint calls of a peer's agents as the task's own."""
         self._file(change, mail)
         memory = change.memory
@@ -455,7 +457,7 @@ class PeerDoor:
         )
         change.mail.events.append(told.row(memory.now()))
         memory.put(*rows)
-        post.calls = tuple(rows)
+        commit.calls = tuple(rows)
         self.turn_end.endings.hold(change)
 
     def _surfaced(self, task: TaskMemory, mail: PeerMail, control: PeerControl) -> list[CallRow]:
@@ -500,10 +502,10 @@ class PeerDoor:
             message=mail.envelope, awaited=False, breakpoint_tool_call_result=results
         )
         async with TaskChange(self.context, task, patient=False) as change:
-            post = self.submissions.resume(change, request)
+            commit = self.submissions.resume(change, request)
             self._note_taken(change.memory, mail)
-            post.inbox = self._inbox(mail)
-            post.events = (self._received(mail, task.now()), *post.events)
+            commit.inbox = self._inbox(mail)
+            commit.events = (self._received(mail, task.now()), *commit.events)
         return True
 
     def _file(self, change: TaskChange, mail: PeerMail) -> None:
@@ -606,8 +608,8 @@ class PeerDoor:
             question = change.memory.asks.find("peer", row.ref, peer=row.peer)
             if question is not None:
                 change.memory.asks.close(question)
-            change.post = Post(self.context.owner, task.row)
-            change.post.outbox_changes = (OutboxChange(row.id, "done"),)
+            change.commit = Commit(self.context.owner, task.row)
+            change.commit.outbox_changes = (OutboxChange(row.id, "done"),)
             self.submissions.goes_on(change)
 
     async def _settle_in(self, task: ActiveTask, row: OutboxRow, outcome: DeliveryOutcome) -> None:
@@ -616,8 +618,10 @@ class PeerDoor:
         async with TaskChange(self.context, task, patient=False) as change:
             memory, peering = change.memory, change.memory.peers()
             settled, lost = self._outcome(memory, change.mail, row, outcome)
-            post = change.post = Post(self.context.owner, memory.row, outbox_changes=(settled,))
-            post.answered = tuple((row.peer, question.ref) for question in lost)
+            commit = change.commit = Commit(
+                self.context.owner, memory.row, outbox_changes=(settled,)
+            )
+            commit.answered = tuple((row.peer, question.ref) for question in lost)
             if outcome.state != "delayed":
                 peering.unsent.discard((row.peer, row.message_id))
             if outcome.state == "undeliverable":

@@ -21,7 +21,7 @@ from mail.core.runtime.transaction import TaskChange
 from mail.core.runtime.turn import Control, ControlKind
 from mail.core.runtime.turn_result import EventDraft
 from mail.core.tasks import TaskState
-from mail.db.post import Post
+from mail.db.commit import Commit
 from mail.db.records import AsideRow, Delivery
 from mail.errors import NotSetAside, RetryRefused, ShuttingDown, StoreConflict
 
@@ -125,9 +125,9 @@ class SetAside:
     @asynccontextmanager
     async def _change(self, task: ActiveTask, row: AsideRow) -> AsyncIterator[TaskChange]:
         """Begin a change by which mail is not set aside any more."""
-        post = Post(self.context.owner, task.row, unset=(row.delivery.seq,))
+        commit = Commit(self.context.owner, task.row, unset=(row.delivery.seq,))
         try:
-            async with TaskChange(self.context, task, patient=False, post=post) as change:
+            async with TaskChange(self.context, task, patient=False, commit=commit) as change:
                 yield change
         except StoreConflict:  # another process, while this one was not looking
             raise NotSetAside(task.task_id, row.delivery.seq) from None

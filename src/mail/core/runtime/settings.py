@@ -10,7 +10,7 @@ from mail.core.runtime.turn_limit import TurnLimit
 from mail.errors import ConfigError
 
 if TYPE_CHECKING:
-    from mail.db.post import Post
+    from mail.db.commit import Commit
     from mail.db.records import Owner
     from mail.db.webhooks import WebhookRow
 
@@ -51,7 +51,7 @@ UNSET = Unset()
 class News(Protocol):
     """Tells somebody outside of commits; see `mail.services.webhook`."""
 
-    def told_by(self, post: "Post") -> "tuple[WebhookRow, ...]":
+    def told_by(self, commit: "Commit") -> "tuple[WebhookRow, ...]":
         """Return what is to be stored with a commit."""
 
     def wake(self) -> None:

@@ -16,7 +16,7 @@ from mail.core.runtime.transaction import Ending, TaskChange
 from mail.core.runtime.turn import Control
 from mail.core.runtime.turn_result import TurnResult
 from mail.db.calls import CallRow
-from mail.db.post import Post
+from mail.db.commit import Commit
 
 
 class TaskSubject:
@@ -76,13 +76,13 @@ class TaskSubject:
     def last(self, change: TaskChange, turn_result: TurnResult | None) -> None:
         """Add what depends on all other decisions; with the result of a turn, if it ends."""
 
-    def collected(self, change: TaskChange, post: Post) -> None:
+    def collected(self, change: TaskChange, commit: Commit) -> None:
         """Complete a commit that has everything else."""
 
-    async def prepare(self, post: Post) -> None:
+    async def prepare(self, commit: Commit) -> None:
         """Complete a commit from the store, each time that it is tried."""
 
-    async def repaired(self, post: Post) -> bool:
+    async def repaired(self, commit: Commit) -> bool:
         """Mend a commit that the mail desk has refused; True if it is to be tried again."""
         return False
 

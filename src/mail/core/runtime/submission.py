@@ -37,7 +37,7 @@ from mail.core.tasks import TaskState
 from mail.core.tools.offer import NO_OFFER, Offer
 from mail.core.wire import MAILMessage
 from mail.db.calls import CallRow
-from mail.db.post import Post
+from mail.db.commit import Commit
 from mail.db.records import (
     IdempotencyRow,
     MemoryRow,
@@ -226,7 +226,7 @@ class Submissions:
         async with TaskChange(self.context, task) as change:
             if change.memory.row.state in (TaskState.RUNNING, TaskState.PAUSED):
                 owner, row = self.context.owner, task.row
-                change.post = Post(owner, row, cancel_mail=True)
+                change.commit = Commit(owner, row, cancel_mail=True)
                 change.ending = self.turn_end.endings.cancel(change)
                 self.turn_end.finish(change)
 
@@ -362,7 +362,7 @@ class Submissions:
         task.stored, task.fresh = True, False  # not before: a store that fails is asked again
         if task.asks.first:  # an earlier version wrote it: its mail need not be read once more
             async with TaskChange(self.context, task, patient=False) as change:
-                change.post = Post(self.context.owner, change.memory.row)
+                change.commit = Commit(self.context.owner, change.memory.row)
 
     async def _restore(self, task: ActiveTask, row: TaskRow) -> None:
         store, owner = self.context.store, self.context.owner
@@ -444,7 +444,7 @@ class Submissions:
                 change.came.add(envelope.id)
             if step is not None:
                 change.on_applied(self._wait_for_step, task, *step)
-            change.post = Post(
+            change.commit = Commit(
                 owner=self.context.owner,
                 task=memory.row,
                 new=new,
@@ -495,14 +495,14 @@ class Submissions:
                 self._go_on(change, decide(change.mail, answered, self.mail_delivery))
             return task.calls[row.key], task.row
 
-    def resume(self, change: TaskChange, request: RunRequest) -> Post:
+    def resume(self, change: TaskChange, request: RunRequest) -> Commit:
         """Give paused agents the results of their breakpoint calls; return the commit."""
         results = request.breakpoint_tool_call_result
         return self._go_on(change, resume(change.mail, results, self.mail_delivery), request)
 
     def _go_on(
         self, change: TaskChange, decision: Decision, request: RunRequest | None = None
-    ) -> Post:
+    ) -> Commit:
         """Let the agents go on whose calls are answered; a person's answer is no request."""
         self._check_open()
         task, memory = change.task, change.memory
@@ -514,17 +514,17 @@ class Submissions:
             memory.change(awaited=True)
             memory.pausing = True
         self.goes_on(change)
-        change.post = post = decision.post()
+        change.commit = commit = decision.commit()
         if request is None:
             memory.change(awaited=True)  # the run is to come to its end, whoever looks
-            return post
+            return commit
         change.waiter = self._wait(task, request, "", consumed=True)
         if change.waiter is not None:
             change.waiter.steps = decision.steps
         memory.offer = request.offer or memory.offer
-        post.memories = _memories(change, request)
-        post.once = request.once_for(task.task_id)
-        return post
+        commit.memories = _memories(change, request)
+        commit.once = request.once_for(task.task_id)
+        return commit
 
     def reopen(self, change: TaskChange, request: RunRequest | None, *, joins: bool) -> None:
         """Let a run begin or go on; without a request nobody waits for its answer."""

@@ -22,7 +22,7 @@ from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.turn_result import EventDraft
 from mail.core.runtime.waiters import RunResult, Waiter
 from mail.core.tasks import TaskState
-from mail.db.post import Post, Receipt, TurnCommit, size_beside_task
+from mail.db.commit import Commit, Receipt, TurnCommit, size_beside_task
 from mail.db.records import EventRow, MemoryRow, TaskRow
 from mail.errors import DeskConflict, ShuttingDown, StoreConflict, StoreError, UnknownTask
 
@@ -50,13 +50,13 @@ class Ending:
     settled: tuple[int, ...] = ()
     memories: tuple[MemoryRow, ...] = ()
 
-    def add_to(self, post: Post) -> None:
+    def add_to(self, commit: Commit) -> None:
         """Add it to a commit, behind what that holds already."""
-        post.events += self.events
-        post.memories += self.memories
-        post.settled += self.settled
-        post.response = self.response
-        post.snapshot = True
+        commit.events += self.events
+        commit.memories += self.memories
+        commit.settled += self.settled
+        commit.response = self.response
+        commit.snapshot = True
 
 
 @dataclass(slots=True, eq=False)
@@ -72,7 +72,7 @@ class TaskChange:
         turn: The turn that ends with it.
         patient: Whether it is tried again until it is stored, when the store fails; the first
             failure is raised else, and when the runtime stops.
-        post: What is stored beside the mail and the ending.
+        commit: What is stored beside the mail and the ending.
         ending: The end of a run.
         waiter: Who waits for an end from now on.
         read: The ids of users' messages that are answered, or are to be by an ending.
@@ -90,7 +90,7 @@ class TaskChange:
     task: ActiveTask
     turn: Turn | None = None
     patient: bool = True
-    post: Post | None = None
+    commit: Commit | None = None
     ending: Ending | None = None
     waiter: Waiter | None = None
     read: set[str] = field(default_factory=set)
@@ -135,7 +135,7 @@ class TaskChange:
     @property
     def last_event(self) -> int:
         """The number of its last event."""
-        return self.receipt.first_event + (len(self.post.events) if self.post else 0) - 1
+        return self.receipt.first_event + (len(self.commit.events) if self.commit else 0) - 1
 
     def on_applied(self, do: Callable[..., object], *arguments: object) -> None:
         """Have something done when it is stored; it must not fail."""
@@ -185,31 +185,31 @@ class TaskChange:
             self.task.pins -= 1
             self.context.settle(self.task)
 
-    def _collect(self) -> Post | None:
+    def _collect(self) -> Commit | None:
         """Put everything into one commit; None if there is nothing."""
-        post, mail, memory = self.post, self._mail, self._memory
+        commit, mail, memory = self.commit, self._mail, self._memory
         ledger = memory.asks.changed() if memory is not None else None
-        if post is None:
+        if commit is None:
             asks = ledger is not None and not ledger.first
             if self.ending is None and (mail is None or mail.is_empty) and not asks:
                 return None
-            post = self.post = Post(self.context.owner, self.task.row)
+            commit = self.commit = Commit(self.context.owner, self.task.row)
         if mail is not None:
             if mail.queued_messages:
-                post.deliveries = mail.deliveries
-            post.events = (*post.events, *mail.events)
-            post.outbox += mail.outbox
-            post.calls += mail.calls
-            post.histories += mail.histories
+                commit.deliveries = mail.deliveries
+            commit.events = (*commit.events, *mail.events)
+            commit.outbox += mail.outbox
+            commit.calls += mail.calls
+            commit.histories += mail.histories
         if self.ending is not None:
-            self.ending.add_to(post)
+            self.ending.add_to(commit)
         if memory is not None:
-            post.ledger = ledger
+            commit.ledger = ledger
             for collected in self.context.hooks.collected:
-                collected(self, post)
-        return post
+                collected(self, commit)
+        return commit
 
-    async def _commit(self, post: Post) -> None:
+    async def _commit(self, commit: Commit) -> None:
         """Store it.
 
         What becomes of the task's waiting mail with the end of a run is decided: meanwhile none is
@@ -223,23 +223,23 @@ class TaskChange:
             task.order.closing = True
             mailbox.freeze(task.task_id)
         try:
-            self.receipt = await self._stored(post)
+            self.receipt = await self._stored(commit)
         finally:
             if closes:
                 task.order.closing = False
                 mailbox.thaw(task.task_id)
 
-    async def _stored(self, post: Post) -> Receipt:
+    async def _stored(self, commit: Commit) -> Receipt:
         context, pause = self.context, _FIRST_PAUSE
         while True:
             try:
                 for prepare in context.hooks.prepare:
-                    await prepare(post)
-                post.task = self._row()
-                receipt = await self._store(post)
+                    await prepare(commit)
+                commit.task = self._row()
+                receipt = await self._store(commit)
             except DeskConflict:
                 context.status.degraded = None
-                if not (self.patient and await self._is_repaired(post)):
+                if not (self.patient and await self._is_repaired(commit)):
                     raise
             except StoreConflict:
                 context.status.degraded = None
@@ -253,9 +253,9 @@ class TaskChange:
                 context.status.degraded = None
                 return receipt
 
-    async def _is_repaired(self, post: Post) -> bool:
+    async def _is_repaired(self, commit: Commit) -> bool:
         for repaired in self.context.hooks.repaired:
-            if await repaired(post):
+            if await repaired(commit):
                 return True
         return False
 
@@ -266,12 +266,12 @@ class TaskChange:
         row, usage = self._memory.row, self.task.row.usage
         return row if row.usage is usage else row.changed(usage=usage)
 
-    def _store(self, post: Post) -> Awaitable[Receipt]:
+    def _store(self, commit: Commit) -> Awaitable[Receipt]:
         """Hand it to the store: the only place, and so the one for a fence between nodes."""
-        store, news = self.context.store, self.context.settings.news
+        news = self.context.settings.news
         if news is not None:
-            post.webhooks = news.told_by(post)
-        return store.commit_turn(post) if isinstance(post, TurnCommit) else store.post(post)
+            commit.webhooks = news.told_by(commit)
+        return self.context.store.commit(commit)
 
     async def _wait_for_store(self, error: StoreError, pause: float) -> None:
         self.context.status.degraded = str(error)
@@ -288,27 +288,27 @@ class TaskChange:
 
     def _apply(self) -> None:
         """Change memory; nothing is awaited."""
-        task, context, turn, post = self.task, self.context, self.turn, self.post
+        task, context, turn, commit = self.task, self.context, self.turn, self.commit
         if turn is not None and task.turns.get(turn.agent) is turn:
             del task.turns[turn.agent]
         if self._memory is not None:
-            task.adopt(self._memory, stored=post is not None)
+            task.adopt(self._memory, stored=commit is not None)
         task.people |= self.came
         task.people -= self.read
-        if post is not None:
+        if commit is not None:
             task.stored = True
             if context.settings.quota is not None:
-                added = self.receipt.bytes - task.account.bytes + size_beside_task(post)
+                added = self.receipt.bytes - task.account.bytes + size_beside_task(commit)
                 context.settings.quota.wrote(context.owner, added)
             task.account.bytes = self.receipt.bytes
             if self.waiter is not None:
                 self._let_wait(self.waiter)
         self._do_applied()
-        if post is not None:
-            context.events.publish(task.task_id, self.receipt.first_event, post.events)
+        if commit is not None:
+            context.events.publish(task.task_id, self.receipt.first_event, commit.events)
             if self._mail is not None:
                 self._hand_out(self._mail)
-            if post.webhooks and context.settings.news is not None:
+            if commit.webhooks and context.settings.news is not None:
                 context.settings.news.wake()
         context.wake()
 
@@ -360,9 +360,9 @@ async def log(
     context: RuntimeContext, task: ActiveTask, seq: int, rows: tuple[EventRow, ...]
 ) -> None:
     """Commit events about a delivery that stays waiting, unless it does not wait any more."""
-    post = TurnCommit(context.owner, task.row, seq=seq, done=False, events=rows)
+    commit = TurnCommit(context.owner, task.row, seq=seq, done=False, events=rows)
     with suppress(StoreConflict):
-        async with TaskChange(context, task, post=post):
+        async with TaskChange(context, task, commit=commit):
             pass
 
 

@@ -21,7 +21,7 @@ from mail.core.runtime.transaction import TaskChange, log_reports
 from mail.core.runtime.turn import Control, ControlKind, Phase
 from mail.core.runtime.turn_result import EventDraft, TurnResult
 from mail.core.tasks import TaskState
-from mail.db.post import TurnCommit
+from mail.db.commit import TurnCommit
 from mail.db.records import HistoryRow
 
 logger = logging.getLogger(__name__)
@@ -49,17 +49,17 @@ class TurnEnd:
             StoreConflict: the turn's mail was dropped meanwhile; nothing of the turn is kept.
         """
         turn.phase = Phase.ACTING  # nothing stops it any more
-        task, post = turn.task, TurnCommit(self.context.owner, turn.task.row, seq=turn.seq)
-        post.dead = dead
-        async with TaskChange(self.context, task, turn, post=post) as change:
-            self._conclude(change, post, turn, turn_result)
-            post.events, post.memories = tuple(turn_result.events), turn_result.memories
+        task, commit = turn.task, TurnCommit(self.context.owner, turn.task.row, seq=turn.seq)
+        commit.dead = dead
+        async with TaskChange(self.context, task, turn, commit=commit) as change:
+            self._conclude(change, commit, turn, turn_result)
+            commit.events, commit.memories = tuple(turn_result.events), turn_result.memories
             if turn_result.failure is None and (history := turn_result.history.json):
-                post.histories = (HistoryRow(turn.agent, history),)
+                commit.histories = (HistoryRow(turn.agent, history),)
         # An interrupt in it may have taken the last running turn away, and its mail may lie
         # in lanes that open breakpoints block.
         if not task.turns and (
-            (post.deliveries and task.calls) or task.pausing or task.exhausted is not None
+            (commit.deliveries and task.calls) or task.pausing or task.exhausted is not None
         ):
             await self.check(task)
             self.context.settle(task)
@@ -85,8 +85,8 @@ class TurnEnd:
         """Consume a turn's mail if nobody wants the turn any more; tell whether that is so."""
         if not any(unwanted(turn) for unwanted in self.context.hooks.unwanted):
             return False
-        post = TurnCommit(self.context.owner, turn.task.row, seq=turn.seq)
-        async with TaskChange(self.context, turn.task, post=post):
+        commit = TurnCommit(self.context.owner, turn.task.row, seq=turn.seq)
+        async with TaskChange(self.context, turn.task, commit=commit):
             pass
         await self.drop(turn)
         return True
@@ -231,13 +231,13 @@ class TurnEnd:
         self.context.mailbox.release(turn.queued.lane)
 
     def _conclude(
-        self, change: TaskChange, post: TurnCommit, turn: Turn, turn_result: TurnResult
+        self, change: TaskChange, commit: TurnCommit, turn: Turn, turn_result: TurnResult
     ) -> None:
         memory = change.memory
-        change.on_applied(self._note_stored, change, turn, turn_result, post)
+        change.on_applied(self._note_stored, change, turn, turn_result, commit)
         change.read.add(turn.envelope.id)
         if turn.buffered and turn_result.failure is None:
-            post.settled = tuple(queued.seq for queued in turn.buffered)
+            commit.settled = tuple(queued.seq for queued in turn.buffered)
             change.read.update(queued.envelope.id for queued in turn.buffered)
         for concluded in self.context.hooks.concluded:
             concluded(change, turn, turn_result)
@@ -258,7 +258,7 @@ class TurnEnd:
         self.finish(change, turn_result)
 
     def _note_stored(
-        self, change: TaskChange, turn: Turn, turn_result: TurnResult, post: TurnCommit
+        self, change: TaskChange, turn: Turn, turn_result: TurnResult, commit: TurnCommit
     ) -> None:
         """Note that the store has what a turn has done."""
         task, lane = turn.task, turn.queued.lane
@@ -268,9 +268,9 @@ class TurnEnd:
             self.context.histories.append(
                 lane, turn_result.history.entries, turn_result.history.written
             )
-        task.out.difference_update((turn.seq, *post.settled))
+        task.out.difference_update((turn.seq, *commit.settled))
         if turn.buffered:
-            turn.buffered = [mail for mail in turn.buffered if mail.seq not in post.settled]
+            turn.buffered = [mail for mail in turn.buffered if mail.seq not in commit.settled]
             self.mail_delivery.unbuffer(turn)
         self.context.mailbox.release(lane)
 
