@@ -275,7 +275,7 @@ async def test_a_call_that_runs_may_still_finish_the_task(store) -> None:
     agents = {"supervisor": supervisor(lead), "worker": worker(work)}
     runtime = runtime_of(agents, store=store, settings=limited(100))
     refused = after_turn(runtime, "worker", 2)
-    answer = await runtime.submit_and_wait(user_message(), timeout=5)
+    answer = await runtime.submit_and_wait(user_message(), timeout=30)
     assert answer["message"]["body"] == "done"
     assert (await runtime.read_task("task-1")).status is TaskState.COMPLETED
     assert (await check_books(runtime)).calls == 1
@@ -618,7 +618,7 @@ async def test_a_task_that_is_cancelled_and_reopened_is_looked_at_anew(store) ->
     await refused.wait()
     await runtime.cancel_task("task-1")
     assert (await first.result(5)).status is TaskState.CANCELLED
-    answer = await runtime.submit_and_wait(user_message("a smaller thing"), timeout=5)
+    answer = await runtime.submit_and_wait(user_message("a smaller thing"), timeout=30)
     assert answer["message"]["body"] == "done"
     release.set()
     await runtime.shutdown()

@@ -141,7 +141,7 @@ async def test_a_request_goes_out_and_its_answer_comes_back(store, twice) -> Non
         network.twice = twice  # every delivery is repeated, and so is what came of it
         harbour = network.add("harbour", asking, store=store)
         weather = network.add("weather", lambda: {"wind": leader(echo)})
-        message = await harbour.runtime().submit_and_wait(question("how strong?"), timeout=5)
+        message = await harbour.runtime().submit_and_wait(question("how strong?"), timeout=30)
         assert message["message"]["body"] == "Report: echo how strong?"
         await reaches(weather, WEATHER, TaskState.COMPLETED)
         await is_over(network)
@@ -168,7 +168,7 @@ async def test_a_task_that_is_continued_continues_there(store) -> None:
         harbour = network.add("harbour", asking, store=store)
         weather = network.add("weather", lambda: {"wind": leader(echo)})
         for body in ("one", "two"):
-            message = await harbour.runtime().submit_and_wait(question(body), timeout=5)
+            message = await harbour.runtime().submit_and_wait(question(body), timeout=30)
             assert message["message"]["body"] == f"Report: echo {body}"
             await is_over(network)
             await harbour.stop()
@@ -199,7 +199,7 @@ async def test_the_end_of_a_run_answers_exactly_the_agents_that_asked(store) -> 
             },
         )
         weather = network.add("weather", lambda: {"wind": leader(completes)}, store=store)
-        message = await harbour.runtime().submit_and_wait(question(), timeout=5)
+        message = await harbour.runtime().submit_and_wait(question(), timeout=30)
         assert message["message"]["body"] == "all"
         assert sorted(heard) == [
             ("Report", "second heard \\::task_complete\\:: about from second"),
@@ -221,7 +221,7 @@ async def test_an_agent_that_fails_answers_with_the_reason(store) -> None:
     async with Network() as network:
         harbour = network.add("harbour", asking)
         weather = network.add("weather", lambda: {"wind": leader(broken)}, store=store)
-        message = await harbour.runtime().submit_and_wait(question(), timeout=5)
+        message = await harbour.runtime().submit_and_wait(question(), timeout=30)
         assert message["message"]["body"].startswith("\\::agent_error\\::: Agent 'wind' failed")
         await reaches(weather, WEATHER, TaskState.COMPLETED)
         await is_over(network)
@@ -236,7 +236,7 @@ async def test_who_owes_an_answer_and_only_waits_is_asked_to_finish_then_fails(
     async with Network() as network:
         harbour = network.add("harbour", asking)
         weather = network.add("weather", lambda: {"wind": leader(idle)}, store=store)
-        message = await harbour.runtime().submit_and_wait(question(), timeout=5)
+        message = await harbour.runtime().submit_and_wait(question(), timeout=30)
         assert message["message"]["body"].startswith("\\::task_error\\::: the task stalled")
         await reaches(weather, WEATHER, TaskState.FAILED)
         await is_over(network)
@@ -253,7 +253,7 @@ async def test_a_chain_of_swarms_answers_back_and_ends_together(store) -> None:
 
         network.add("weather", lambda: {"wind": leader(middle)}, store=store)
         sea = network.add("sea", lambda: {"buoy": leader(completes)})
-        message = await harbour.runtime().submit_and_wait(question("waves"), timeout=5)
+        message = await harbour.runtime().submit_and_wait(question("waves"), timeout=30)
         assert message["message"]["body"] == "\\::task_complete\\::: middle about waves"
         await is_over(network)
         [row] = await sea.store.list_tasks(Owner("sea", "swarm", "weather"))
@@ -288,7 +288,7 @@ async def test_whom_an_agent_may_not_write_to(targets, target, problem) -> None:
     async with Network() as network:
         harbour = network.add("harbour", lambda: {"lead": core})
         network.add("weather", lambda: {"wind": leader(echo)})
-        await harbour.runtime().submit_and_wait(question(), timeout=5)
+        await harbour.runtime().submit_and_wait(question(), timeout=30)
         assert results[0].startswith("ERROR") and problem in results[0]
         assert network.moved == []
 
@@ -304,7 +304,7 @@ async def test_a_task_with_a_long_id_stays_here() -> None:
     async with Network() as network:
         harbour = network.add("harbour", lambda: {"lead": core})
         network.add("weather", lambda: {"wind": leader(echo)})
-        await harbour.runtime().submit_and_wait(question(task_id="t" * 250), timeout=5)
+        await harbour.runtime().submit_and_wait(question(task_id="t" * 250), timeout=30)
         assert "at most 240 characters" in results[0]
 
 
@@ -331,7 +331,7 @@ async def test_whom_mail_of_a_peer_reaches(exposed, target, reached) -> None:
             },
             settings=RuntimeSettings(shutdown_grace=0, exposed=exposed),
         )
-        message = await harbour.runtime().submit_and_wait(question(), timeout=5)
+        message = await harbour.runtime().submit_and_wait(question(), timeout=30)
         if reached:
             assert network.refusals == []
         else:
@@ -383,7 +383,7 @@ async def test_a_task_that_has_ended_hears_of_no_delay(store) -> None:
         harbour = network.add("harbour", lambda: {"lead": leader(lead)}, store=store)
         network.add("weather", lambda: {"wind": leader(echo)})
         network.down.add("weather")
-        message = await harbour.runtime().submit_and_wait(question(), timeout=5)
+        message = await harbour.runtime().submit_and_wait(question(), timeout=30)
         assert message["message"]["body"] == "over"
         async with asyncio.timeout(20):
             while not any(row.told for _, row in await store.list_outbox("harbour")):
@@ -793,7 +793,7 @@ async def test_the_last_words_of_an_older_owner_end_the_task_here(store) -> None
         harbour = network.add("harbour", asking)
         harbour.stripped = True
         weather = network.add("weather", lambda: {"wind": leader(echo)}, store=store)
-        await harbour.runtime().submit_and_wait(question(), timeout=5)
+        await harbour.runtime().submit_and_wait(question(), timeout=30)
         await is_over(network)
         assert await state(weather, WEATHER) is TaskState.COMPLETED
         assert len(terminals(await events(weather, WEATHER))) == 1
@@ -804,6 +804,6 @@ async def test_the_last_words_of_an_older_contributor_answer_who_waits(store) ->
         harbour = network.add("harbour", asking, store=store)
         weather = network.add("weather", lambda: {"wind": leader(completes)})
         weather.stripped = True
-        message = await harbour.runtime().submit_and_wait(question(), timeout=5)
+        message = await harbour.runtime().submit_and_wait(question(), timeout=30)
         assert message["message"]["body"] == "\\::task_complete\\::: about Hello"
         await is_over(network)

@@ -461,7 +461,7 @@ async def test_what_cannot_be_delivered_is_told_and_no_longer_waited_for(store) 
     async with Network() as network:
         harbour = network.add("harbour", lambda: {"lead": leader(lead)}, store=store)
         network.add("weather", lambda: {"wind": leader(echo)})
-        message = await harbour.runtime().submit_and_wait(question(), timeout=5)
+        message = await harbour.runtime().submit_and_wait(question(), timeout=30)
         assert message["message"]["body"] == "without it"
         text = "Your message to rain@weather could not be delivered: no agent 'rain' here"
         assert heard == [("::undeliverable::", text)]
@@ -501,7 +501,7 @@ async def test_notices_of_the_system_hold_no_words_of_a_peer(state) -> None:
         harbour = network.add("harbour", asking)
         network.add("weather", lambda: {"wind": leader(echo)})
         refuse(network, state)
-        message = await harbour.runtime().submit_and_wait(question(), timeout=5)
+        message = await harbour.runtime().submit_and_wait(question(), timeout=30)
         heard = message["message"]["body"]
         assert "Your message to wind@weather " in heard and "HTTP status code 422, reason" in heard
         assert WORDS not in heard
@@ -639,7 +639,7 @@ async def test_a_task_is_taken_up_without_its_log(store) -> None:
         weather = network.add("weather", lambda: {"wind": leader(echo)})
         weather.store = Watching(weather.store)
         for body in ("one", "two"):
-            await harbour.runtime().submit_and_wait(question(body), timeout=5)
+            await harbour.runtime().submit_and_wait(question(body), timeout=30)
             await is_over(network)
             await harbour.stop()
         assert (harbour.store.replays, weather.store.replays) == (0, 0)
@@ -649,7 +649,7 @@ async def test_a_task_may_be_deleted_behind_the_back(store) -> None:
     async with Network() as network:
         harbour = network.add("harbour", asking, store=store)
         network.add("weather", lambda: {"wind": leader(echo)})
-        await harbour.runtime().submit_and_wait(question("one"), timeout=5)
+        await harbour.runtime().submit_and_wait(question("one"), timeout=30)
         await is_over(network)
         await until(lambda: not len(harbour.runtime()._context.active_tasks))
         back = next(one for one in network.moved if one["target_swarm"] == "harbour")

@@ -124,7 +124,7 @@ async def _broadcast(gateway: Gateway, **arguments: Any) -> tuple[str, list[dict
     """Return the result, and the wrappers that wait for their swarms."""
     lead = Part([("send_interswarm_broadcast", NEWS | arguments)], [done()])
     runtime = _led_by(lead, gateway)
-    await runtime.submit_and_wait(user_message(), timeout=5)
+    await runtime.submit_and_wait(user_message(), timeout=30)
     rows = await runtime._context.store.list_outbox(SWARM)
     await runtime.shutdown()
     wrappers = [from_json(row.wrapper) for _, row in rows if row.kind == "broadcast"]

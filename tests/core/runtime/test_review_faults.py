@@ -114,7 +114,7 @@ async def test_a_conflict_after_a_failure_does_not_leave_the_runtime_degraded(st
     await asyncio.sleep(0.1)
     runtime._context.store.before = None  # type: ignore[attr-defined]
     assert runtime.degraded is None
-    answer = await runtime.submit_and_wait(user_message(task_id="task-2"), timeout=5)
+    answer = await runtime.submit_and_wait(user_message(task_id="task-2"), timeout=30)
     assert answer["message"]["body"] == "done"
     run.waiter.leave()
     await runtime.shutdown()
@@ -164,8 +164,8 @@ async def test_a_task_that_ends_while_mail_is_put_off_is_let_go_and_can_go_on(
         return None, tool_calls(DONE, prefix=f"b{len(messages)}")
 
     runtime = runtime_of({"supervisor": supervisor(lead), "worker": worker(busy)}, store=store)
-    await runtime.submit_and_wait(user_message(), timeout=5)
-    again = await runtime.submit_and_wait(user_message("more"), timeout=5)
+    await runtime.submit_and_wait(user_message(), timeout=30)
+    again = await runtime.submit_and_wait(user_message("more"), timeout=30)
     assert again["message"]["subject"] == "::task_complete::"
     await asyncio.sleep(0.2)
     assert turns <= 2

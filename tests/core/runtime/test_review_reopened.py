@@ -48,7 +48,7 @@ async def test_a_turn_that_outlives_its_run_is_run_once(store, when) -> None:
     core = worker(work)
     core.actions = {"slow": ActionCore(function=slow, name="slow")}
     runtime = runtime_of({"supervisor": supervisor(lead), "worker": core}, store=store)
-    first = await runtime.submit_and_wait(user_message("first"), timeout=5)
+    first = await runtime.submit_and_wait(user_message("first"), timeout=30)
     assert first["message"]["body"] == "early"
     if when == "before":
         release.set()

@@ -3,9 +3,8 @@
 from collections import Counter
 from typing import Any
 
-from mail.core.runtime.context import Hooks
 from mail.core.runtime.delivery import Mail
-from mail.core.runtime.subjects import TaskSubject, hooks_of
+from mail.core.runtime.subjects import TaskSubject
 from mail.core.runtime.transaction import Ending, TaskChange
 from mail.core.runtime.turn_result import EventDraft
 from mail.testing import replies
@@ -29,14 +28,6 @@ class Ledger(TaskSubject):
         change.mail.events.append(told.row(change.mail.moment))
 
 
-def test_only_what_a_subject_overrides_is_called() -> None:
-    ledger = Ledger()
-    assert hooks_of([TaskSubject()]) == Hooks()
-    assert hooks_of([TaskSubject(), ledger]) == Hooks(
-        addressed=(ledger.addressed,), concluded=(ledger.concluded,), ended=(ledger.ended,)
-    )
-
-
 async def test_a_new_subject_takes_part_in_turns_and_endings() -> None:
     ask = [("send_request", {"target": "worker", "subject": "Job", "body": "dig"})]
     answer = [("send_response", {"target": "supervisor", "subject": "Re", "body": "dug"})]
@@ -48,9 +39,8 @@ async def test_a_new_subject_takes_part_in_turns_and_endings() -> None:
             "worker": worker(replies(answer), ("supervisor",)),
         }
     )
-    ledger, before = Ledger(), runtime._context.hooks
-    mine = hooks_of([ledger])
-    runtime._context.hooks = Hooks(*(a + b for a, b in zip(before, mine, strict=True)))
+    ledger = Ledger()
+    runtime._context.subjects = (*runtime._context.subjects, ledger)
     await runtime.submit_and_wait(user_message())
     task = await runtime.read_task("task-1")
     assert task is not None

@@ -86,7 +86,7 @@ async def test_in_one_swarm_the_path_of_a_cycle_is_named() -> None:
             "third": core(third, "supervisor", leads=False),
         }
     )
-    message = await runtime.submit_and_wait(user_message(), timeout=5)
+    message = await runtime.submit_and_wait(user_message(), timeout=30)
     assert message["message"]["body"] == "gave in"
     assert first.refusals == [
         "ERROR: all that could write to you wait for each other: "

@@ -1,8 +1,8 @@
 """The parts of one runtime instance, put together once; every step takes them from here."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from mail.clock import Clock
 from mail.core.actions import ActionCore, ActionOverrideFunction
@@ -14,6 +14,7 @@ from mail.core.runtime.active_tasks import ActiveTask, ActiveTasks
 from mail.core.runtime.histories import Histories
 from mail.core.runtime.mailbox import Mailbox
 from mail.core.runtime.settings import RuntimeSettings
+from mail.core.runtime.subjects import TaskSubject
 from mail.core.tasks import TaskState
 from mail.core.teams import Teams
 from mail.db.blobs import Blobs
@@ -115,35 +116,12 @@ class Status:
     abandoned: int = 0
 
 
-class Hooks(NamedTuple):
-    """What subjects add to the changes of tasks: their methods, by the names in `TaskSubject`."""
-
-    addressed: tuple[Callable[..., None], ...] = ()
-    takes: tuple[Callable[..., bool], ...] = ()
-    answered: tuple[Callable[..., None], ...] = ()
-    unwanted: tuple[Callable[..., bool], ...] = ()
-    concluded: tuple[Callable[..., None], ...] = ()
-    pauses: tuple[Callable[..., bool], ...] = ()
-    failed: tuple[Callable[..., bool], ...] = ()
-    watches: tuple[Callable[..., bool], ...] = ()
-    paused: tuple[Callable[..., None], ...] = ()
-    awaits: tuple[Callable[..., bool], ...] = ()
-    idle: tuple[Callable[..., bool], ...] = ()
-    ended: tuple[Callable[..., None], ...] = ()
-    last: tuple[Callable[..., None], ...] = ()
-    collected: tuple[Callable[..., None], ...] = ()
-    prepare: tuple[Callable[..., Awaitable[None]], ...] = ()
-    repaired: tuple[Callable[..., Awaitable[bool]], ...] = ()
-    restored: tuple[Callable[..., None], ...] = ()
-    stopped: tuple[Callable[..., None], ...] = ()
-
-
 @dataclass(slots=True, eq=False, kw_only=True)
 class RuntimeContext:
     """The parts of one runtime, shared by the steps of a turn. Parts know nothing of one another.
 
-    ``hooks`` are what subjects add (`mail.core.runtime.subjects`). ``wake`` is called when there
-    may be mail to work on. ``under_way`` are changes whose callers have left.
+    ``subjects`` add to the changes of tasks. ``wake`` is called when there may be mail to work on.
+    ``under_way`` are changes whose callers have left.
     """
 
     owner: Owner
@@ -158,7 +136,7 @@ class RuntimeContext:
     events: EventLog
     outside: Outside
     status: Status
-    hooks: Hooks = field(default_factory=Hooks)
+    subjects: Sequence[TaskSubject] = ()
     wake: Callable[[], None] = lambda: None
     under_way: set["asyncio.Task[None]"] = field(default_factory=set)
 

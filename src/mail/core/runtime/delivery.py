@@ -121,8 +121,8 @@ class MailDelivery:
         if to is None:
             guests = self.context.parts.participants
             to = local_recipients(envelope, self.context.agents, self.context.swarm, guests)
-            for addressed in self.context.hooks.addressed:
-                addressed(mail, envelope)
+            for subject in self.context.subjects:
+                subject.addressed(mail, envelope)
         for name in to:
             if self._is_taken(mail, name, envelope, control):
                 continue
@@ -134,7 +134,9 @@ class MailDelivery:
             mail.events.append(message_event(payload, mail.moment))
 
     def _is_taken(self, mail: Mail, name: str, envelope: Envelope, control: Control | None) -> bool:
-        return any(takes(mail, name, envelope, control) for takes in self.context.hooks.takes)
+        return any(
+            subject.takes(mail, name, envelope, control) for subject in self.context.subjects
+        )
 
     def instruct(self, mail: Mail, agent: str, control: Control | None) -> None:
         """Have an agent go on with the results of calls, or with another instruction."""

@@ -213,8 +213,8 @@ class Endings:
             settled=settled,
             memories=() if task.offer is NO_OFFER else take_back(task, message.timestamp),
         )
-        for ended in self.context.hooks.ended:
-            ended(change, ending)
+        for subject in self.context.subjects:
+            subject.ended(change, ending)
         return ending
 
 

@@ -260,7 +260,7 @@ class FederationSubject(TaskSubject):
         task, memory, mail = change.task, change.memory, change.mail
         if change.others or task.arriving or change.unread or mail.queued_messages:
             return False
-        if any(awaits(change) for awaits in self.context.hooks.awaits):
+        if any(subject.awaits(change) for subject in self.context.subjects):
             return False
         if memory.row.state in _OPEN:
             waits = task.loaded and memory.row.state is TaskState.RUNNING and change.ending is None

@@ -1,26 +1,31 @@
 """What subjects add to the changes of a task: federation, letters, teams, pauses, manual mode.
 
 Each is a module of its own with a class derived from `TaskSubject`, which the runtime makes and
-registers. The end of a turn, the end of a run and the commit call whoever overrides a method, in
-the order of registration; they name no subject. So a new one touches no module of another.
+registers. The end of a turn, the end of a run and the commit call all of them, in the order of
+registration, and name none. So a new one touches no module of another.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from mail.core.envelope import Envelope
 from mail.core.runtime.active_tasks import ActiveTask, Turn
-from mail.core.runtime.context import Hooks
-from mail.core.runtime.delivery import Mail
-from mail.core.runtime.transaction import Ending, TaskChange
 from mail.core.runtime.turn import Control
 from mail.core.runtime.turn_result import TurnResult
 from mail.db.calls import CallRow
 from mail.db.commit import Commit
 
+# `delivery` and `transaction` are above: the steps that they are of call subjects.
+Mail: TypeAlias = Any
+TaskChange: TypeAlias = Any
+Ending: TypeAlias = Any
+
 
 class TaskSubject:
-    """A subject that adds nothing. Methods with a truth value stop at the first that says True."""
+    """A subject that adds nothing. Where a method says True, the subjects behind it are not asked.
+
+    A ``change`` is a `mail.core.runtime.transaction.TaskChange`.
+    """
 
     # --- mail -----------------------------------------------------------------------------------
 
@@ -93,16 +98,3 @@ class TaskSubject:
 
     def stopped(self, task: ActiveTask) -> None:
         """Let go of those who wait, because the runtime stops."""
-
-
-def hooks_of(subjects: Sequence[TaskSubject]) -> Hooks:
-    """Return the methods that subjects override, in their order."""
-    found: dict[str, Any] = {
-        name: tuple(
-            getattr(subject, name)
-            for subject in subjects
-            if getattr(type(subject), name) is not getattr(TaskSubject, name)
-        )
-        for name in Hooks._fields
-    }
-    return Hooks(**found)

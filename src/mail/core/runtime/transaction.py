@@ -205,8 +205,8 @@ class TaskChange:
             self.ending.add_to(commit)
         if memory is not None:
             commit.ledger = ledger
-            for collected in self.context.hooks.collected:
-                collected(self, commit)
+            for subject in self.context.subjects:
+                subject.collected(self, commit)
         return commit
 
     async def _commit(self, commit: Commit) -> None:
@@ -233,8 +233,8 @@ class TaskChange:
         context, pause = self.context, _FIRST_PAUSE
         while True:
             try:
-                for prepare in context.hooks.prepare:
-                    await prepare(commit)
+                for subject in context.subjects:
+                    await subject.prepare(commit)
                 commit.task = self._row()
                 receipt = await self._store(commit)
             except DeskConflict:
@@ -254,8 +254,8 @@ class TaskChange:
                 return receipt
 
     async def _is_repaired(self, commit: Commit) -> bool:
-        for repaired in self.context.hooks.repaired:
-            if await repaired(commit):
+        for subject in self.context.subjects:
+            if await subject.repaired(commit):
                 return True
         return False
 
