@@ -115,11 +115,6 @@ class QueuedMessage:
         return self.control is not None and self.control.decided
 
     @property
-    def personal(self) -> bool:
-        """Tell whether a user or administrator wrote it."""
-        return self.envelope.sender["address_type"] in ("user", "admin")
-
-    @property
     def passive(self) -> bool:
         """Tell whether manual mode buffers it: nothing of the system's, and no begun turn."""
         return self.control is None and not self.filed
