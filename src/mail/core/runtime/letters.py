@@ -91,8 +91,10 @@ class LetterSubject(TaskSubject):
         letters += memory.replies.get(turn.agent, ())
         if turn.agent in memory.replies:
             memory.replies = {k: ids for k, ids in memory.replies.items() if k != turn.agent}
-        number, now = memory.row.steps + 1, self.context.clock.now()
-        change.commit.shown = tuple(ShownRow(each, turn.agent, number, now) for each in letters)
+        if letters:
+            number, now = memory.row.steps + 1, self.context.clock.now()
+            shown = (ShownRow(each, turn.agent, number, now) for each in letters)
+            change.commit.shown = tuple(shown)
 
     def awaits(self, change: TaskChange) -> bool:
         """Tell whether a participant owes an answer."""

@@ -249,6 +249,8 @@ def _execute(cursor: sqlite3.Cursor, statement: Statement) -> Any:
         return cursor.execute(text, values).fetchall()
     if kind is Change:
         return cursor.execute(text, values).rowcount
+    if kind is Batch and len(values) == 1:  # `executemany` costs more
+        return cursor.execute(text, *values)
     if kind is Batch:
         return cursor.executemany(text, values)
     return [cursor.execute(text, row).lastrowid for row in values]
