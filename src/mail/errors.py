@@ -450,7 +450,7 @@ class RoutingError(MAILError, ValueError):
 
     @property
     def is_permanent(self) -> bool:
-        """Whether the same mail would be refused again."""
+        """Tell whether the same mail would be refused again."""
         return self.status in range(400, 500) and self.status not in (408, 425, 429)
 
 

@@ -11,7 +11,7 @@ AddressType = Literal["admin", "agent", "user", "system"]
 
 
 class MAILAddress(TypedDict):
-    """Who sends or receives: a kind of party and its name."""
+    """A sender or recipient: the kind of party, and its name."""
 
     address_type: Annotated[AddressType, Field(description="The kind of party.")]
     address: Annotated[str, Field(description="The name of the party.")]

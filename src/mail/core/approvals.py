@@ -48,7 +48,7 @@ _MOST_APPROVERS: Final = 100
 
 
 class Answerer(NamedTuple):
-    """Who answers.
+    """A person, or the system, that answers a held call.
 
     Attributes:
         role: The caller's role, or ``system`` for a time-out.
@@ -75,7 +75,7 @@ class Answerer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """How calls of a tool are held until a person has answered.
+    """The rules by which calls of a tool are held until a person has answered.
 
     Attributes:
         allow_accept: The call may be run as it is.
@@ -139,7 +139,7 @@ class Approval:
 
     @property
     def config(self) -> dict[str, bool]:
-        """What is allowed, as approvals show it."""
+        """The allowed answers, as approvals show them."""
         return {setting: getattr(self, setting) for setting in ALLOWS.values()}
 
 

@@ -16,7 +16,7 @@ from mail.errors import ModelError
 
 
 class StreamSink(Protocol):
-    """Where the text of a running model call goes, piece by piece."""
+    """A receiver of the text of a running model call, piece by piece."""
 
     def text(self, delta: str) -> None:
         """Take a piece of the answer."""
@@ -79,7 +79,7 @@ def _unreported(model: str, usage: Usage) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ModelRules:
-    """Which models an agent may ask that was defined elsewhere.
+    """The models that an agent which was defined elsewhere may ask.
 
     ``providers`` are the providers; ``api_bases`` are hosts, addresses or networks that may be
     asked although they are not public (as in `mail.egress.rules.EgressPolicy.allow`).

@@ -77,7 +77,7 @@ class Envelope(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What a task that begins with the message is called: its subject, else its first words."""
+        """The title of a task that begins with the message: its subject, else its first words."""
         named = self.body if self.subject.strip() in _NO_SUBJECTS else self.subject
         words = " ".join(named[:_READ_FOR_TITLE].split())
         return words if len(words) <= _LONGEST_TITLE else f"{words[: _LONGEST_TITLE - 1]}…"

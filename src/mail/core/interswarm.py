@@ -44,7 +44,7 @@ _UNREADABLE: Final = f"metadata.{CONTROL}: not a note of a MAIL server"
 
 
 class PeerControl(NamedTuple):
-    """What a message means to the runtime that gets it, beside its words for agents.
+    """The meaning of a message to the runtime that gets it, beside its words for agents.
 
     ``ended`` comes from either side: the task's run, or the contributor's part in it, is over;
     ``status`` says how. ``paused`` comes from a contributor: ``calls`` are its open breakpoint
@@ -68,7 +68,7 @@ class PeerControl(NamedTuple):
 
     @property
     def is_silent(self) -> bool:
-        """Whether it comes with a message that no agent is to read, and that is stored nowhere."""
+        """Tell whether its message is stored nowhere, and no agent is to read it."""
         return self.event == "waits" and self.status == SILENT
 
     def to_metadata(self) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class PeerMail:
 
 
 class DeliveryOutcome(NamedTuple):
-    """What came of an attempt to deliver mail to a peer.
+    """The outcome of an attempt to deliver mail to a peer.
 
     ``delivered``: the peer has it; ``runner`` is the contributor that took it. ``delayed``: the
     first attempt failed and others follow. ``undeliverable``: nobody tries any more.

@@ -15,7 +15,7 @@ STEP_LIMIT: Final = "step_limit"
 
 
 class TaskState(StrEnum):
-    """Where a task stands. Only a running task's mail is processed."""
+    """The state of a task. Only a running task's mail is processed."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -56,7 +56,7 @@ class MAILTask:
 
     @property
     def total_usage(self) -> Usage:
-        """What all model calls of the task have used together."""
+        """The use of all model calls of the task together."""
         return Usage.sum(self.usage.values())
 
     @property

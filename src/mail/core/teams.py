@@ -37,7 +37,7 @@ class Team(NamedTuple):
 
 
 class Route(NamedTuple):
-    """Where a message of a team goes.
+    """The recipients of a message within a team.
 
     Attributes:
         team: The team.
@@ -51,7 +51,7 @@ class Route(NamedTuple):
 
     @property
     def reached(self) -> list[str]:
-        """What the recipients are called in the team."""
+        """The recipients' names in the team."""
         return [self.team.called(name) for name in self.recipients]
 
     @property

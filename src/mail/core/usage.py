@@ -78,7 +78,7 @@ class Spending:
 
     @property
     def total(self) -> Usage:
-        """What all agents have used together."""
+        """The use of all agents together."""
         return Usage.sum(self.agents.values())
 
     @classmethod

@@ -71,7 +71,7 @@ class S3Place(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Bucket:
-    """What is sent to a bucket, below a prefix."""
+    """The requests to a bucket, below a prefix."""
 
     store: "S3Store"
     name: str

@@ -94,7 +94,7 @@ class CallRow(NamedTuple):
 
     @property
     def request(self) -> dict[str, Any]:
-        """What people are asked about: the tool as ``action``, and its arguments as ``args``."""
+        """The call for people: the tool as ``action``, its arguments as ``args``."""
         shown = from_json(self.shown)
         arguments: str = shown["arguments"]
         args = from_json(arguments)
@@ -110,7 +110,7 @@ class CallRow(NamedTuple):
 
     @property
     def memory(self) -> int:
-        """What that takes in memory: one character may make all others four times as large."""
+        """Its bytes in memory: one character may make all others four times as large."""
         return sum(map(sys.getsizeof, self._large))
 
     @property
@@ -133,7 +133,7 @@ class StoredCall(NamedTuple):
 
 
 class CallFilter(NamedTuple):
-    """Which calls somebody sees, and in which order.
+    """A selection of calls that somebody sees, and their order.
 
     Attributes:
         owner: Those of this owner's tasks; with ``approver`` these, too.

@@ -166,7 +166,7 @@ class TurnCommit(Commit):
 
 
 class Receipt(NamedTuple):
-    """What a commit gave out: the number of its first event and the numbers of its deliveries.
+    """The numbers that a commit gave out: of its first event, and of its deliveries.
 
     ``bytes`` is about what all records of the task take by now.
     """

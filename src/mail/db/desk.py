@@ -85,7 +85,7 @@ class LetterRow(NamedTuple):
 
 
 class ReceiptRow(NamedTuple):
-    """What became of a letter at one recipient. No text where that has not happened.
+    """The state of a letter at one recipient. No text where something has not happened.
 
     Attributes:
         letter_id: The letter.
@@ -148,7 +148,7 @@ class PageRow(NamedTuple):
 
 
 class LetterFilter(NamedTuple):
-    """Which letters of a mailbox are meant.
+    """A selection of the letters of a mailbox.
 
     Attributes:
         thread_id: Only letters of this thread.
@@ -171,7 +171,7 @@ class LetterPlace(NamedTuple):
 
 
 class DroppedLetters(NamedTuple):
-    """How many letters were removed, and where to go on; no place when all were looked at."""
+    """The number of letters removed, and the place to go on; none when all were looked at."""
 
     removed: int
     place: LetterPlace | None
@@ -191,7 +191,7 @@ class FoundLetters(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class DeskPost:
-    """What one transaction adds for a swarm. Every field but the swarm may be empty.
+    """The additions of one transaction for a swarm. Every field but the swarm may be empty.
 
     ``members`` must be members of those threads, ``strangers`` must not be: (thread, name), both
     as the store has them before. Then ``threads`` and ``joined`` are added, ``left`` are removed

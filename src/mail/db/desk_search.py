@@ -53,7 +53,7 @@ _SHOWN_WORDS: Final = 8
 
 
 class Addressed(Protocol):
-    """What of a letter, `mail.db.desk.LetterRow`, is in its line."""
+    """The parts of a letter, `mail.db.desk.LetterRow`, that are in its line."""
 
     @property
     def sender(self) -> str: ...
@@ -114,7 +114,7 @@ def letter_line(swarm: str, letter: Addressed) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LetterQuery:
-    """What is looked for in the lines of letters.
+    """A search in the lines of letters.
 
     Attributes:
         wanted: Words that must be there.
@@ -154,12 +154,12 @@ class LetterQuery:
 
     @property
     def terms(self) -> int:
-        """How much it asks for."""
+        """The number of its terms."""
         return sum(map(len, (self.wanted, self.unwanted, self.present, self.absent)))
 
     @property
     def parts(self) -> int:
-        """How much of it is looked up in the lines themselves."""
+        """The number of its parts that are looked up in the lines themselves."""
         return len(self.present) + len(self.absent)
 
     def fits(self, line: str) -> bool:

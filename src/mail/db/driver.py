@@ -81,7 +81,7 @@ class Driver(Protocol):
 
     @property
     def dialect(self) -> "Dialect":
-        """How the database writes what is not shared."""
+        """The database's way to write what is not shared."""
 
     async def open(self) -> None:
         """Connect and migrate. May be called again; the first call does the work."""
@@ -141,7 +141,7 @@ def write(
 
 
 class Matching(NamedTuple):
-    """How a database's index of words, the table ``desk_words``, is asked.
+    """A query of a database's index of words, the table ``desk_words``.
 
     Attributes:
         condition: Of lines that the query in ``{}`` finds.
@@ -173,7 +173,7 @@ class Matching(NamedTuple):
 
 
 class TaskPlace(NamedTuple):
-    """Where a commit writes: the task's key, the number of its first event, the task's bytes."""
+    """The task's key, the number of the commit's first event, and the task's bytes."""
 
     key: int
     first_event: int
@@ -181,7 +181,7 @@ class TaskPlace(NamedTuple):
 
 
 class Dialect(ABC):
-    """What one database writes otherwise than another.
+    """The parts of SQL that databases write differently.
 
     Attributes:
         task_columns: What `as_task` makes a task of.

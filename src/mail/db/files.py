@@ -78,7 +78,7 @@ def file_size(row: FileRow) -> int:
 
 
 class FileVerbs(Verbs):
-    """What is known of files."""
+    """The records of files."""
 
     @read
     def database_id(self) -> Verb[str]:

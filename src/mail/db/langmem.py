@@ -68,7 +68,7 @@ class _Model(BaseChatModel):
 
     @property
     def patched(self) -> bool:
-        """Whether its last reply changes anything."""
+        """Tell whether its last reply changes anything."""
         return self._patched
 
     def bind_tools(

@@ -55,17 +55,17 @@ class Question(NamedTuple):
 
     @property
     def pair(self) -> tuple[str, str]:
-        """Who asked, and who was asked."""
+        """The asker, and the asked."""
         return self.asker, self.asked
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What tells it from the other questions of its task."""
+        """The key among the questions of its task."""
         return self.asker, self.asked, self.ref
 
 
 class LedgerPart(NamedTuple):
-    """What a commit changes in a task's ledger.
+    """The changes of a commit in a task's ledger.
 
     Attributes:
         opened: Questions that are new, or of another kind now.

@@ -60,7 +60,7 @@ class VersionRow(NamedTuple):
 
 
 class FeedbackRow(NamedTuple):
-    """What somebody's answer to an approval teaches a memory.
+    """A lesson for a memory from somebody's answer to an approval.
 
     Attributes:
         approval_id: The approval; it teaches each memory once.

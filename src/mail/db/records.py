@@ -65,14 +65,14 @@ _TASK_PLACES: Final = {name: place for place, name in enumerate(TaskRow._fields)
 
 
 class TaskCounts(NamedTuple):
-    """How much there is of a task: the events in its log, and the deliveries that wait."""
+    """The size of a task: the events in its log, and the deliveries that wait."""
 
     events: int = 0
     waiting: int = 0
 
 
 class QueueLength(NamedTuple):
-    """How much mail of a tier waits for an agent, in all tasks that were asked about."""
+    """The amount of mail of a tier that waits for an agent, in all tasks that were asked about."""
 
     agent: str
     tier: int
@@ -114,7 +114,7 @@ class EventRow(NamedTuple):
 
 
 class HistoryRow(NamedTuple):
-    """What one commit adds to an agent's history: ``entries`` is a JSON list."""
+    """The addition of one commit to an agent's history: ``entries`` is a JSON list."""
 
     agent: str
     entries: str
@@ -239,7 +239,7 @@ class RegistryRow(NamedTuple):
 
 
 class StoredUse(NamedTuple):
-    """What an owner takes of a store.
+    """The use that an owner makes of a store.
 
     Attributes:
         bytes: About how much the tasks' records and the memories take.
@@ -253,7 +253,7 @@ class StoredUse(NamedTuple):
 
 
 class SwarmClaim(NamedTuple):
-    """What a server wants of a store that several processes can open.
+    """The claim of a server on a store that several processes can open.
 
     Attributes:
         swarm: The swarm that it serves. Another server that claims it in the same database is

@@ -14,7 +14,7 @@ _FORMS: Final = "write sqlite:///mail.db, postgresql://host/database or memory:/
 
 
 class _Use(NamedTuple):
-    """How a store is going to be used."""
+    """The intended use of a store."""
 
     durability: Durability
     exclusive: bool

@@ -158,7 +158,7 @@ def _shown(name: str) -> str:
 
 
 class Place(NamedTuple):
-    """Where mail of a peer goes: whose task it is here, and its local id."""
+    """The destination of a peer's mail: the owner of the task here, and its local id."""
 
     owner: Owner
     task_id: str

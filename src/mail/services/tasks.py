@@ -60,7 +60,7 @@ _POLL_SECONDS: Final = 1.0
 
 
 class LiveEvents(Protocol):
-    """Where the events of an owner's running tasks are heard of."""
+    """A source of the events of an owner's running tasks."""
 
     @property
     def log(self) -> EventLog | None:
@@ -68,7 +68,7 @@ class LiveEvents(Protocol):
 
     @property
     def closing(self) -> bool:
-        """Whether streams are to end because the server stops."""
+        """Tell whether streams are to end because the server stops."""
 
 
 def task_view(owner: Owner, row: TaskRow, calls: Iterable[CallRow] = ()) -> MAILTask:

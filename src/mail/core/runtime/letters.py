@@ -184,7 +184,7 @@ class LetterSubject(TaskSubject):
 
 @dataclass(slots=True, eq=False)
 class LetterDoor:
-    """Where participants' letters come into the tasks of one owner."""
+    """Takes participants' letters into the tasks of one owner."""
 
     context: RuntimeContext
     submissions: Submissions

@@ -38,7 +38,7 @@ class Hold(IntEnum):
 
 
 class LaneKey(NamedTuple):
-    """Where mail waits: an agent within a task."""
+    """The key of a lane, in which mail waits: an agent within a task."""
 
     task_id: str
     agent: str

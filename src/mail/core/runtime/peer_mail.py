@@ -85,7 +85,7 @@ _NOT_PASSED_ON: Final = "The results for {to} could not be delivered: {reason}"
 
 @dataclass(slots=True, eq=False)
 class PeerDoor:
-    """Where mail of other swarms comes in, and word of the mail that goes to them."""
+    """Takes mail of other swarms, and the outcomes of mail that goes to them."""
 
     context: RuntimeContext
     submissions: Submissions

@@ -55,7 +55,7 @@ class RuntimeViews:
 
     @property
     def print_llm_streams(self) -> bool:
-        """Whether pieces of model calls are printed."""
+        """Tell whether pieces of model calls are printed."""
         return self._context.status.print_llm_streams
 
     @property

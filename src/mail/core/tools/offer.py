@@ -11,7 +11,7 @@ from mail.core.tools.schema import get_tool_spec_name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """What a caller adds for the swarm's entrypoint, for one run.
+    """The tools and instructions that a caller lends the swarm's entrypoint, for one run.
 
     Attributes:
         tools: Declarations of functions that the caller runs itself: a call of one of them pauses

@@ -111,7 +111,7 @@ class Reader:
 
 
 class _Session(NamedTuple):
-    """What an open store holds."""
+    """The resources of an open store."""
 
     loop: asyncio.AbstractEventLoop
     thread: threading.Thread

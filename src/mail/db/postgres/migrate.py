@@ -228,7 +228,7 @@ async def foreign_tables(connection: Connection, migrations: Sequence[Migration]
 
 
 class _Table(NamedTuple):
-    """What a table of ours is like before our migrations: columns that it has, and has not.
+    """A table of ours before our migrations: columns that it has, and has not.
 
     ``columns`` is None where the table itself must not be there.
     """

@@ -44,7 +44,7 @@ _READERS: Final = 2
 
 
 class _Session(NamedTuple):
-    """What an open store holds."""
+    """The resources of an open store."""
 
     connection: sqlite3.Connection
     writer: Writer

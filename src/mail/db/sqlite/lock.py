@@ -237,7 +237,7 @@ class DatabaseLock:
 
 
 class WriteQueue:
-    """Who wants to write to a database and has to wait: one process at a time, by its word.
+    """A queue of processes that want to write to a database: one waits at a time, by its word.
 
     It is a lock on a byte of the lock file: whoever waits holds it. Without a lock file, and where
     there are no such locks, nobody is known to wait, which costs no more than fairness.
