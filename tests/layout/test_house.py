@@ -163,3 +163,27 @@ def test_the_exceptions_are_still_needed() -> None:
     assert set(SMALL_SUBJECTS) - _lonely() == set()
     long = {name for name, lines in functions() if lines > LINES_OF_A_FUNCTION}
     assert set(LONG_FUNCTIONS) - long == set()
+
+
+def _own_names(tree: ast.Module) -> set[str]:
+    """Return the constants of a module whose names begin with an underscore."""
+    found = set()
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {each.id for each in targets if isinstance(each, ast.Name)}
+    return {name for name in found if name.startswith("_") and not name.startswith("__")}
+
+
+def test_no_private_constant_is_left_over() -> None:
+    unused = {
+        (name, constant)
+        for name, (_, tree) in modules().items()
+        for constant in _own_names(tree)
+        - {
+            node.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+        }
+    }
+    assert unused == set()

@@ -47,7 +47,6 @@ _BRIDGE: Final = "(noted)"
 _TO_HIGH: Final = ("low", "medium", "high")
 _TO_MAX: Final = ("low", "medium", "high", "xhigh", "max")
 _FORCED_AUTO: Final = {"forced_any": "auto", "forced_named": "auto"}
-_FORCED_OFF: Final = {"forced_any": "off", "forced_named": "off"}
 _FORCED_SILENT: Final = {"forced_any": "unless_thinking", "forced_named": "off"}
 _FORCED_OK: Final = {"forced_any": "ok", "forced_named": "ok"}
 _UNLESS_THINKING: Final = {"forced_any": "unless_thinking", "forced_named": "unless_thinking"}

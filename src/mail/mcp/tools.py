@@ -35,7 +35,6 @@ _LONGEST_WAIT: Final = 300.0
 _LOOK_SECONDS: Final = 1.0
 _MARGIN_SECONDS: Final = 30.0
 _GATEWAY_TIMEOUT: Final = 504
-_NOT_FOUND: Final = 404
 _TIMELINE_EVENTS: Final = 200
 _OTHER_PLACES: Final = frozenset({"unread", "overdue", "search"})
 FILE_URI: Final = "mail://files/"

@@ -20,7 +20,6 @@ from mail.errors import ClientHTTPError, MAILError
 if TYPE_CHECKING:
     from mail.client.stream import EventStream
 
-_SHORTEST: Final = 4
 _LISTED: Final = 20
 _TITLE: Final = 200
 _CONFLICT: Final = 409

@@ -21,14 +21,7 @@ from mail.core.tasks import STEP_LIMIT, TaskState
 from mail.core.tools.offer import NO_OFFER
 from mail.db.records import EventRow
 
-_TOLD: Final = {
-    TaskState.COMPLETED: Subject.TASK_COMPLETE,
-    TaskState.FAILED: Subject.TASK_ERROR,
-    TaskState.CANCELLED: Subject.TASK_CANCELLED,
-}
-_CUT_OFF: Final = "ERROR: the task was cancelled while this call ran; its outcome is unknown"
 _SETTLED: Final = "Nobody answers this broadcast. It was:"
-_OPEN: Final = (TaskState.RUNNING, TaskState.PAUSED)
 
 
 @dataclass(slots=True, eq=False)

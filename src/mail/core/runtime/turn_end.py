@@ -28,9 +28,6 @@ logger = logging.getLogger(__name__)
 
 _OPEN: Final = (TaskState.RUNNING, TaskState.PAUSED)
 _LIMIT_ENDED: Final = "the step limit ended a run (task_message_limit)"
-_NO_RESULTS: Final = (
-    "an agent called a breakpoint tool, and a participant cannot give the result of such a call"
-)
 
 
 @dataclass(slots=True, eq=False)
