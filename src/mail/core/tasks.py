@@ -23,6 +23,11 @@ class TaskState(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
 
+    @property
+    def is_open(self) -> bool:
+        """Tell whether its run has not ended: it is running or paused."""
+        return self in (TaskState.RUNNING, TaskState.PAUSED)
+
 
 @dataclass(slots=True, kw_only=True)
 class MAILTask:

@@ -10,7 +10,6 @@ from functools import lru_cache
 from itertools import islice
 from typing import ClassVar, TypeVar
 
-from mail.core.tasks import TaskState
 from mail.db.commit import Commit, Receipt
 from mail.db.driver import Change, Query, Verb, write
 from mail.db.migrate import migrate, packaged_migrations
@@ -109,7 +108,7 @@ class MemoryStore(Store):
         """Forget the tasks that ended first, once there are too many."""
         finished = self._finished.setdefault(commit.owner, {})
         finished.pop(commit.task.task_id, None)
-        if commit.task.state in (TaskState.RUNNING, TaskState.PAUSED):
+        if commit.task.state.is_open:
             return
         finished[commit.task.task_id] = None
         if len(finished) >= self._keep_finished + self._at_once:

@@ -23,7 +23,6 @@ from mail.core.interswarm import (
     unwrap,
 )
 from mail.core.schema import MAX_ID
-from mail.core.tasks import TaskState
 from mail.core.wire import MAILInterswarmMessage
 from mail.db.records import OutboxChange, OutboxRow, Owner
 from mail.db.store import Store
@@ -44,7 +43,6 @@ _MAX_PARTY: Final = 4 * MAX_ID
 _MAX_HINTS: Final = 16 * 1024
 """Bytes of ``routing_info``."""
 _SHOWN: Final = 64
-_OPEN: Final = (TaskState.RUNNING, TaskState.PAUSED)
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
@@ -270,7 +268,7 @@ async def retry_mail(store: Store, swarm: str, number: int, now: datetime) -> No
     if row.state == "delivered":
         raise UnknownMail(number)
     task = await store.load_task(owner, row.task_id)
-    if row.kind == "request" and (task is None or task.state not in _OPEN):
+    if row.kind == "request" and (task is None or not task.state.is_open):
         state = "deleted" if task is None or owner == Owner.of_deleted(swarm) else task.state
         raise OutboxConflict(
             f"mail {number} is a request of task '{row.task_id}', which is {state}: nobody waits "

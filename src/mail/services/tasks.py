@@ -44,7 +44,6 @@ _CALLS_PAGE: Final = 10
 """Of how many tasks the open calls are read at once."""
 _Calls = dict[str, list[CallRow]]
 """The open calls of some tasks, by task."""
-_OPEN: Final = frozenset({TaskState.RUNNING, TaskState.PAUSED})
 """Of tasks that have open calls; the others' were closed."""
 _MAIL_PAGE: Final = 8
 _ASIDE_PAGE: Final = 4
@@ -84,7 +83,7 @@ def task_view(owner: Owner, row: TaskRow, calls: Iterable[CallRow] = ()) -> MAIL
         breakpoints=[from_json(call.shown) for call in calls if call.is_asked],
         title=row.title,
         usage=dict(Spending.from_json(row.usage).agents),
-        ended_by=STEP_LIMIT if row.finish_asked and row.state not in _OPEN else None,
+        ended_by=STEP_LIMIT if row.finish_asked and not row.state.is_open else None,
     )
 
 
@@ -223,7 +222,7 @@ class TaskReader:
         """
         pages.leave()
         await self.room.spare()
-        waiting = [row.task_id for row in rows if row.state in _OPEN]
+        waiting = [row.task_id for row in rows if row.state.is_open]
         calls: _Calls = {}
         for at in range(0, len(waiting), _CALLS_PAGE):
             read = partial(self._short_calls, waiting[at : at + _CALLS_PAGE])
@@ -250,7 +249,7 @@ class TaskReader:
         return found
 
     async def _calls(self, row: TaskRow) -> _Calls:
-        if row.state not in _OPEN:
+        if not row.state.is_open:
             return {}
         return {row.task_id: await self.store.open_calls(self.owner, row.task_id)}
 
@@ -264,7 +263,7 @@ class TaskReader:
     async def _views(self, rows: Sequence[TaskRow], calls: _Calls) -> list[MAILTask]:
         """Return tasks without events and mail, and without those that are gone by now."""
         counts = await self.store.task_counts(self.owner, [row.task_id for row in rows])
-        asked = await self._asked_participants([row.task_id for row in rows if row.state in _OPEN])
+        asked = await self._asked_participants([row.task_id for row in rows if row.state.is_open])
         views = []
         for row in rows:
             if row.task_id not in counts:

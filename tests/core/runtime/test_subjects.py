@@ -11,7 +11,7 @@ from mail.testing import replies
 from tests.support.swarm import runtime_of, supervisor, user_message, worker
 
 
-class Ledger(TaskSubject):
+class Audit(TaskSubject):
     """Counts messages and turns, and adds an event to the end of a run."""
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Ledger(TaskSubject):
         change.on_applied(self.counts.update, ["turns"])
 
     def ended(self, change: TaskChange, ending: Ending) -> None:
-        told = EventDraft("audit", f"the run ended {ending.result.status}", {"caller": "ledger"})
+        told = EventDraft("audit", f"the run ended {ending.result.status}", {"caller": "audit"})
         change.mail.events.append(told.row(change.mail.moment))
 
 
@@ -39,12 +39,12 @@ async def test_a_new_subject_takes_part_in_turns_and_endings() -> None:
             "worker": worker(replies(answer), ("supervisor",)),
         }
     )
-    ledger = Ledger()
-    runtime._context.subjects = (*runtime._context.subjects, ledger)
+    audit = Audit()
+    runtime._context.subjects = (*runtime._context.subjects, audit)
     await runtime.submit_and_wait(user_message())
     task = await runtime.read_task("task-1")
     assert task is not None
     told = [event.description for event in task.events if event.kind == "audit"]
     assert told == ["the run ended completed"]
-    assert ledger.counts == {"messages": 3, "turns": 3}
+    assert audit.counts == {"messages": 3, "turns": 3}
     await runtime.shutdown()

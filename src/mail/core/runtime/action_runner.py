@@ -28,7 +28,6 @@ from mail.core.runtime.turn_result import (
     storable,
 )
 from mail.core.suggest import did_you_mean
-from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import check_usable
 from mail.db.commit import TurnCommit
@@ -44,7 +43,6 @@ _UNKNOWN = (
     "the server stopped while this action was running, so its outcome is unknown; check before you "
     "run it again"
 )
-_OPEN = (TaskState.RUNNING, TaskState.PAUSED)
 _SHOWN_PROBLEMS = 3
 _MANY_VALUES = 500
 """Values of arguments that are checked on the event loop, in some milliseconds."""
@@ -236,7 +234,7 @@ def _of_action(turn: Turn, action: ActionCore, outcome: ToolOutcome) -> ToolOutc
     outside is untrusted; why an action failed may always be such text.
     """
     outcome = outcome._replace(untrusted=action.untrusted or not outcome.ok)
-    if action.completes and outcome.ok and turn.task.row.state in _OPEN:
+    if action.completes and outcome.ok and turn.task.row.state.is_open:
         return outcome._replace(completes=outcome.details, reprompt=None)
     return outcome
 

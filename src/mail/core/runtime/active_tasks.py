@@ -20,7 +20,6 @@ from mail.core.runtime.team_waits import TeamWait
 from mail.core.runtime.turn import Control, ControlKind, ManualStep, Origin, Phase
 from mail.core.runtime.waiters import Waiter
 from mail.core.runtime.waiting import Report
-from mail.core.tasks import TaskState
 from mail.core.teams import wait_cycle
 from mail.core.tools.offer import NO_OFFER, Offer
 from mail.core.usage import Spending, Usage
@@ -275,7 +274,7 @@ class TaskMemory:
             node: Its name, as in ``task_contributors``.
             owed: Whether somebody waits for an answer of the run; see `ActiveTask.is_owed`.
         """
-        over = self.row.state not in (TaskState.RUNNING, TaskState.PAUSED)
+        over = not self.row.state.is_open
         acts = owed if self.host else self.row.awaited
         peering = self.peering or Peering()
         return peering.report(node, self.now(), self.asks, over=over, acts=acts)
@@ -292,7 +291,7 @@ class TaskMemory:
     def note_read(self, turn: Turn, done: str) -> None:
         """Note what an agent did with its mail; of several messages the worst counts."""
         mail, told = turn.envelope, self.handled
-        if told is None or self.row.state not in (TaskState.RUNNING, TaskState.PAUSED):
+        if told is None or not self.row.state.is_open:
             return
         before = told.get(turn.agent, "")
         if mail.sender["address_type"] == "system":  # it may follow up on tools

@@ -2,7 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
+
+from pydantic_core import to_json
 
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
@@ -11,11 +14,11 @@ from mail.core.render import buffered_mail
 from mail.core.runtime.active_tasks import ActiveTask, TaskMemory, Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.histories import Entry
-from mail.core.runtime.mailbox import QueuedMessage
+from mail.core.runtime.mailbox import LaneKey, QueuedMessage
 from mail.core.runtime.policy import local_recipients
 from mail.core.runtime.turn import Control, ControlKind, Phase
 from mail.core.runtime.turn_result import message_event
-from mail.core.tasks import TaskState
+from mail.core.tools.call import AgentToolCall
 from mail.db.calls import CallRow
 from mail.db.desk import LetterRow
 from mail.db.records import Delivery, EventRow, HistoryRow, OutboxRow
@@ -144,6 +147,22 @@ class MailDelivery:
         notice = self.context.composer.notice(mail.task.task_id, agent, subject, "")
         self.send(mail, notice, control or Control(ControlKind.RESUME), silent=True)
 
+    def answer(self, mail: Mail, row: CallRow) -> None:
+        """Add a call with its result, which its agent sees when it goes on."""
+        mail.calls += (row,)
+        made = AgentToolCall.model_validate_json(row.call)
+        entry = to_json([made.create_response_msg(row.answer or "")]).decode()
+        mail.histories += (HistoryRow(row.agent, entry),)
+        mail.applied.append(partial(self._reopen, row.agent, mail.task.task_id))
+
+    def _reopen(self, agent: str, task_id: str) -> None:
+        task = self.context.active_tasks.get(task_id)
+        if task is not None:
+            task.fresh = False  # the store knows more of its history than there is here
+            self.context.histories.forget(task_id, agent)
+            if not task.open_waits(agent):
+                self.context.mailbox.unblock(LaneKey(task_id, agent))
+
     def hand_out(self, task: ActiveTask, mail: Mail, seqs: Sequence[int]) -> list[tuple[str, Turn]]:
         """Put committed mail into its lanes; return the turns that it interrupts, and who did it.
 
@@ -192,7 +211,7 @@ class MailDelivery:
             return  # a refill found it in the store first, and it is being worked on
         if queued.finish and queued is not task.finish and not queued.filed:
             return  # the run that it was to finish has ended
-        if task.loaded and task.row.state in (TaskState.RUNNING, TaskState.PAUSED):
+        if task.loaded and task.row.state.is_open:
             self.context.mailbox.put(queued)
 
     def abandon(self, turn: Turn) -> None:

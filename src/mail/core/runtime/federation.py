@@ -26,7 +26,7 @@ from mail.core.runtime.peering import Peering, outbox_rows, swarm_of, with_repor
 from mail.core.runtime.subjects import TaskSubject
 from mail.core.runtime.system_messages import SystemMessages
 from mail.core.runtime.transaction import Ending, TaskChange
-from mail.core.runtime.turn_result import TurnResult, message_event
+from mail.core.runtime.turn_result import TurnResult
 from mail.core.runtime.waiting import Report, acting, stuck, swarm_of_node, wait_cycle
 from mail.core.tasks import TaskState
 from mail.db.commit import Commit
@@ -36,7 +36,6 @@ from mail.db.records import TaskRow
 if TYPE_CHECKING:
     from mail.core.wire import MAILInterswarmMessage
 
-_OPEN: Final = (TaskState.RUNNING, TaskState.PAUSED)
 _TOLD: Final = {
     TaskState.COMPLETED: Subject.TASK_COMPLETE,
     TaskState.FAILED: Subject.TASK_ERROR,
@@ -69,9 +68,7 @@ class FederationSubject(TaskSubject):
     def send(self, mail: Mail, envelope: Envelope, control: PeerControl | None = None) -> None:
         """Add a message of the runtime itself, in an agent's name, to agents of other swarms."""
         self._send(mail, envelope, control, by_runtime=True)
-        mail.events.append(message_event(envelope.to_json(), mail.moment))
-        mail.envelopes.append(envelope)
-        mail.task.asks.note(envelope, self.context.swarm, self.context.parts.participants)
+        self.mail_delivery.add(mail, envelope, to=())
 
     def _send(
         self, mail: Mail, envelope: Envelope, control: PeerControl | None, *, by_runtime: bool
@@ -136,7 +133,7 @@ class FederationSubject(TaskSubject):
         memory, known = change.memory, change.task.peering
         if memory.peering is None:
             return
-        if change.ending is not None and memory.row.state not in _OPEN:
+        if change.ending is not None and not memory.row.state.is_open:
             commit.close_requests = True
         first = commit.ledger is not None and commit.ledger.first
         if first or known is None or not memory.peering.is_as(known):
@@ -157,7 +154,7 @@ class FederationSubject(TaskSubject):
         if status is TaskState.PAUSED:
             self._tell_pause(change, message)
             return
-        goes_on = task.row.state in _OPEN
+        goes_on = task.row.state.is_open
         if goes_on and not task.host:
             return
         control = None if goes_on else PeerControl("ended", status.value)
@@ -262,7 +259,7 @@ class FederationSubject(TaskSubject):
             return False
         if any(subject.awaits(change) for subject in self.context.subjects):
             return False
-        if memory.row.state in _OPEN:
+        if memory.row.state.is_open:
             waits = task.loaded and memory.row.state is TaskState.RUNNING and change.ending is None
             return waits and not self.context.mailbox.waiting(task.task_id)
         return bool(memory.host and memory.peering and not memory.peering.closed)

@@ -39,7 +39,6 @@ from mail.core.runtime.turn_result import EventDraft, Reprompt, ToolOutcome
 from mail.core.runtime.waiting import Report, stuck, wait_cycle
 from mail.core.schema import MAX_ID
 from mail.core.suggest import hinted
-from mail.core.tasks import TaskState
 from mail.core.teams import MAX_WAIT, Route, Teams
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import (
@@ -472,7 +471,7 @@ async def handle_await(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
 async def handle_complete(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
     """End the task with an answer; on a task that has ended already it changes nothing."""
     args = parse_arguments(call.tool_name, call.tool_args, TaskCompleteArgs)
-    if tools.turn.task.row.state not in (TaskState.RUNNING, TaskState.PAUSED):
+    if not tools.turn.task.row.state.is_open:
         again = EventDraft(
             "task_complete_call_duplicate",
             f"agent {tools.name} called task_complete on already completed task",

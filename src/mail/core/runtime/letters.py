@@ -1,6 +1,6 @@
 """Letters between agents and participants, in both directions: ``spec/SPEC.md``, chapter 23."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -38,7 +38,6 @@ from mail.services.files import told_of
 if TYPE_CHECKING:
     from mail.core.wire import MessageKind
 
-_OPEN: Final = (TaskState.RUNNING, TaskState.PAUSED)
 _OVER: Final = "the task of that message is over; send a message without reply_to to begin another"
 _UNANSWERED: Final = (
     "'{asked}' has not answered your message, so it is not waited for any more. An answer that "
@@ -118,7 +117,7 @@ class LetterSubject(TaskSubject):
             answer = self._answer(memory, ending.message, ask)
             letters.setdefault(answer.letter_id, answer)
         change.mail.letters += tuple(letters.values())
-        if memory.row.state not in _OPEN:
+        if not memory.row.state.is_open:
             for ask in memory.asks.waited("participant"):
                 memory.asks.close(ask)
 
@@ -142,14 +141,8 @@ class LetterSubject(TaskSubject):
         """Add letters and their questions to a commit; ring for who gets them."""
         asks, letters = change.memory.asks, change.mail.letters
         commit.desk = desk_post(commit.desk, letters, asks, self.context.owner, change.task.task_id)
-        if commit.desk is not None and self.context.outside.ring is not None:
-            change.on_applied(self._ring, commit)
-
-    def _ring(self, commit: Commit) -> None:
-        if commit.desk is not None and self.context.outside.ring is not None:
-            self.context.outside.ring(
-                {name for letter in commit.desk.letters for name in letter.recipients}
-            )
+        if self.context.outside.ring is not None:
+            change.on_applied(_ring_for, self.context.outside.ring, commit)
 
     async def prepare(self, commit: Commit) -> None:
         """Address letters in threads to those who are members now."""
@@ -180,6 +173,11 @@ class LetterSubject(TaskSubject):
         letters = tuple(each for each in commit.desk.letters if each.letter_id not in known)
         commit.desk = replace(commit.desk, letters=letters)
         return bool(known)
+
+
+def _ring_for(ring: Callable[[Collection[str]], None], commit: Commit) -> None:
+    if commit.desk is not None:  # it is known by now who gets letters in threads
+        ring({name for letter in commit.desk.letters for name in letter.recipients})
 
 
 @dataclass(slots=True, eq=False)
@@ -239,7 +237,7 @@ class LetterDoor:
             return
         if self._is_own(mail.letter) and memory.row.state is TaskState.PAUSED:
             raise memory.paused_error()
-        if not self._is_own(mail.letter) and memory.row.state not in _OPEN:
+        if not self._is_own(mail.letter) and not memory.row.state.is_open:
             raise ProtocolError(f"reply_to: {_OVER}", [{"field": "reply_to", "problem": _OVER}])
 
     def _is_own(self, letter: LetterRow) -> bool:
@@ -320,7 +318,7 @@ class LetterDoor:
             if self.context.status.draining:
                 raise ShuttingDown
             async with TaskChange(self.context, task, patient=False) as change:
-                if change.memory.row.state in _OPEN:
+                if change.memory.row.state.is_open:
                     moment = change.mail.moment
                     change.mail.events.extend(each.event(moment) for each in news)
                     self.submissions.goes_on(change)

@@ -8,7 +8,6 @@ from typing import Final
 
 from mail.core.runtime.active_tasks import TaskMemory
 from mail.core.runtime.context import RuntimeContext
-from mail.core.tasks import TaskState
 from mail.core.tools.catalogue import BUILTIN_TOOLS, CATALOGUE, TEXT_TOOL
 from mail.core.tools.offer import NO_OFFER, Offer
 from mail.db.records import MemoryRow
@@ -46,7 +45,7 @@ def offer_row(task: TaskMemory, now: str) -> MemoryRow:
 
 def take_back(task: TaskMemory, now: str) -> tuple[MemoryRow, ...]:
     """Take the offer of a run back that is over; return what stores that."""
-    if task.row.state in (TaskState.RUNNING, TaskState.PAUSED):
+    if task.row.state.is_open:
         return ()
     before, task.offer = task.offer, NO_OFFER
     return () if before == NO_OFFER else (offer_row(task, now),)

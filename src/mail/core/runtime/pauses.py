@@ -4,24 +4,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from pydantic_core import to_json
-
 from mail.core.addresses import create_agent_address
-from mail.core.runtime.active_tasks import ActiveTask, Turn
+from mail.core.runtime.active_tasks import Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.endings import Endings
 from mail.core.runtime.held_calls import UNANSWERED, accepted_call, open_rows
-from mail.core.runtime.mailbox import LaneKey
 from mail.core.runtime.peering import swarm_of
 from mail.core.runtime.subjects import TaskSubject
 from mail.core.runtime.transaction import Ending, TaskChange
 from mail.core.runtime.turn import Control, Phase
 from mail.core.runtime.turn_result import TurnResult
 from mail.core.tasks import TaskState
-from mail.core.tools.call import AgentToolCall
 from mail.db.calls import CallRow
-from mail.db.records import HistoryRow
 
 _CUT_OFF: Final = "ERROR: the task was cancelled while this call ran; its outcome is unknown"
 _NO_RESULTS: Final = (
@@ -50,7 +45,7 @@ class PauseSubject(TaskSubject):
         answered = accepted[0]._replace(answer=str(entry.get("content", entry.get("output", ""))))
         memory.put(answered)
         change.mail.calls += (answered,)
-        is_open = memory.row.state in (TaskState.RUNNING, TaskState.PAUSED)
+        is_open = memory.row.state.is_open
         if is_open and turn_result.completes is None and not memory.open_calls(turn.agent):
             self._wake(change, turn, answered)
 
@@ -119,22 +114,12 @@ class PauseSubject(TaskSubject):
             runs = _runs(change, call)
             if runs and status is not TaskState.CANCELLED:
                 continue  # its result comes
-            self._close(change, call.closed(_CUT_OFF if runs else UNANSWERED, task.now()))
-
-    def _close(self, change: TaskChange, call: CallRow) -> None:
-        change.memory.put(call)
-        change.mail.calls += (call,)
-        if swarm_of(create_agent_address(call.agent)):
-            return  # its history is elsewhere
-        made = AgentToolCall.model_validate_json(call.call)
-        entry = to_json([made.create_response_msg(call.answer or "")]).decode()
-        change.mail.histories += (HistoryRow(call.agent, entry),)
-        change.on_applied(self._reopen, change.task, call.agent)
-
-    def _reopen(self, task: ActiveTask, agent: str) -> None:
-        task.fresh = False  # the store knows more of its history than there is here
-        self.context.histories.forget(task.task_id, agent)
-        self.context.mailbox.unblock(LaneKey(task.task_id, agent))
+            closed = call.closed(_CUT_OFF if runs else UNANSWERED, task.now())
+            task.put(closed)
+            if swarm_of(create_agent_address(call.agent)):
+                change.mail.calls += (closed,)  # its history is elsewhere
+            else:
+                self.mail_delivery.answer(change.mail, closed)
 
 
 def _runs(change: TaskChange, call: CallRow) -> bool:

@@ -58,7 +58,6 @@ from mail.errors import (
     UnknownTask,
 )
 
-_OPEN: Final = (TaskState.RUNNING, TaskState.PAUSED)
 _FOR_AGENTS: Final = ("", "waits")
 """The events of controls that come with messages for agents."""
 _MOST_CALLS: Final = 128
@@ -234,7 +233,7 @@ class PeerDoor:
         event = control.event if control is not None else ""
         if event == "results" and await self._resume(task, mail, control):
             return
-        ends = event == "ended" and from_host and task.row.state in _OPEN
+        ends = event == "ended" and from_host and task.row.state.is_open
         if ends and not task.loaded:
             if task.row.state is TaskState.PAUSED:  # what waits for its agents is part of the end
                 self.context.mailbox.hold(task.task_id, Hold.FIRM)
@@ -295,7 +294,7 @@ class PeerDoor:
         for letter, names in received:
             self.mail_delivery.add(packed, letter, to=names)
             peering.note_received(letter)
-        over = change.task.stored and memory.row.state not in _OPEN
+        over = change.task.stored and not memory.row.state.is_open
         declines = envelope.kind == "request" and over and not memory.is_personal(envelope)
         if declines:
             self._decline(memory, packed, envelope)
@@ -425,7 +424,7 @@ class PeerDoor:
     def _end(self, change: TaskChange, commit: Commit, mail: PeerMail, *, cancelled: bool) -> None:
         """End the run here, because the swarm whose task it is has ended it."""
         self._file(change, mail)
-        if change.memory.row.state in _OPEN:
+        if change.memory.row.state.is_open:
             commit.cancel_mail = cancelled
             change.ending = self._ending(change, cancelled=cancelled)
             self.turn_end.finish(change)
@@ -446,7 +445,7 @@ class PeerDoor:
         """Show the breakpoint calls of a peer's agents as the task's own."""
         self._file(change, mail)
         memory = change.memory
-        rows = self._surfaced(memory, mail, control) if memory.row.state in _OPEN else []
+        rows = self._surfaced(memory, mail, control) if memory.row.state.is_open else []
         if not rows:
             return
         names = ", ".join(str(from_json(row.shown)["name"]) for row in rows)
@@ -496,7 +495,7 @@ class PeerDoor:
             for told in (control.calls if control else ())
             if isinstance(told.get("call_id"), str) and told["call_id"] in waiting
         ]
-        if task.row.state not in _OPEN or not results:
+        if not task.row.state.is_open or not results:
             return False
         request = RunRequest(
             message=mail.envelope, awaited=False, breakpoint_tool_call_result=results
@@ -664,7 +663,7 @@ class PeerDoor:
         """
         to = _addressed_to(row)
         gone = outcome.state == "undeliverable"
-        if row.sender and not gone and task.row.state not in _OPEN:
+        if row.sender and not gone and not task.row.state.is_open:
             return []  # by the time somebody continues the task, this is old news
         if row.sender:
             subject = Subject.UNDELIVERABLE if gone else Subject.DELIVERY_DELAYED

@@ -192,7 +192,6 @@ class MAILRuntime(Federation, RuntimeViews):
             LetterSubject(context),
             federation,
         )
-
         context.wake = self._scheduler.pump
         tool_dispatcher = ToolDispatcher(context, ActionRunner(context))
         turns = TurnRunner(context, tool_dispatcher, self._turn_end)

@@ -224,7 +224,7 @@ class Submissions:
     async def _end(self, task: ActiveTask) -> None:
         """Cancel a task if it is open."""
         async with TaskChange(self.context, task) as change:
-            if change.memory.row.state in (TaskState.RUNNING, TaskState.PAUSED):
+            if change.memory.row.state.is_open:
                 owner, row = self.context.owner, task.row
                 change.commit = Commit(owner, row, cancel_mail=True)
                 change.ending = self.turn_end.endings.cancel(change)

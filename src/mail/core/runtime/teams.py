@@ -8,26 +8,20 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Final
-
-from pydantic_core import to_json
 
 from mail.core.envelope import Envelope
 from mail.core.runtime.active_tasks import ActiveTask, Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.correspondence import letters_in
 from mail.core.runtime.delivery import Mail, MailDelivery
-from mail.core.runtime.mailbox import LaneKey
 from mail.core.runtime.subjects import TaskSubject
 from mail.core.runtime.team_waits import TeamWait
 from mail.core.runtime.transaction import Ending, TaskChange
 from mail.core.runtime.turn import Control, ControlKind
 from mail.core.runtime.turn_result import TurnResult
 from mail.core.tasks import TaskState
-from mail.core.tools.call import AgentToolCall
 from mail.db.calls import CallRow
-from mail.db.records import HistoryRow
 from mail.errors import StoreError
 
 logger = logging.getLogger(__name__)
@@ -66,34 +60,19 @@ class TeamSubject(TaskSubject):
     def _answer(self, mail: Mail, wait: TeamWait, result: str, *, wakes: bool = True) -> None:
         """Add the result of a wait, and what wakes its agent if that waits for nothing else."""
         task, agent = mail.task, wait.row.agent
-        self._close(mail, wait, result)
-        mail.applied.append(partial(self._release, task.task_id, agent))
+        task.waits = {key: each for key, each in task.waits.items() if each is not wait}
+        self.mail_delivery.answer(mail, wait.row._replace(answer=result, status="responded"))
         if wakes and not task.open_waits(agent):
             letters = task.replies.get(agent, ())
             task.replies = {name: ids for name, ids in task.replies.items() if name != agent}
             self.mail_delivery.instruct(mail, agent, replace(wait.control, letters=letters))
-
-    def _close(self, mail: Mail, wait: TeamWait, result: str) -> None:
-        task, agent = mail.task, wait.row.agent
-        task.waits = {key: each for key, each in task.waits.items() if each is not wait}
-        mail.calls += (wait.row._replace(answer=result, status="responded"),)
-        entry = AgentToolCall.model_validate_json(wait.row.call).create_response_msg(result)
-        mail.histories += (HistoryRow(agent, to_json([entry]).decode()),)
-
-    def _release(self, task_id: str, agent: str) -> None:
-        task = self.context.active_tasks.get(task_id)
-        if task is not None:
-            task.fresh = False  # the store knows more of its history now
-            self.context.histories.forget(task_id, agent)
-            if not task.open_waits(agent):
-                self.context.mailbox.unblock(LaneKey(task_id, agent))
 
     def concluded(self, change: TaskChange, turn: Turn, turn_result: TurnResult) -> None:
         """Let the agent wait for replies, if the run goes on and nothing more urgent has come."""
         if not turn_result.waits:
             return
         memory, key = change.memory, turn.queued.lane
-        is_open = memory.row.state in (TaskState.RUNNING, TaskState.PAUSED)
+        is_open = memory.row.state.is_open
         late = turn.finishing and turn.queued is not memory.finish  # the run has ended otherwise
         if not is_open or turn_result.completes is not None or late or memory.exhausted is not None:
             turn_result.close_waits("ended")

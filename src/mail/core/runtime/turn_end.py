@@ -26,7 +26,6 @@ from mail.db.records import HistoryRow
 
 logger = logging.getLogger(__name__)
 
-_OPEN: Final = (TaskState.RUNNING, TaskState.PAUSED)
 _LIMIT_ENDED: Final = "the step limit ended a run (task_message_limit)"
 
 
@@ -128,7 +127,7 @@ class TurnEnd:
         task = turn.task
         turn.queued.filed = False  # its journal has no reply
         async with TaskChange(self.context, task, turn) as change:
-            if task.row.state in _OPEN:
+            if task.row.state.is_open:
                 change.memory.exhausted = reason
                 change.on_applied(self.context.mailbox.hold, task.task_id, Hold.BEGUN)
             change.on_applied(self.step_back, turn)
@@ -190,7 +189,7 @@ class TurnEnd:
         """
         task, memory = change.task, change.memory
         others = [turn for turn in task.turns.values() if turn is not change.turn]
-        if memory.row.state in _OPEN:  # what belongs to the run that has ended is stopped
+        if memory.row.state.is_open:  # what belongs to the run that has ended is stopped
             others = [
                 turn
                 for turn in others
@@ -244,11 +243,11 @@ class TurnEnd:
             self._send(change, turn_result)
         late = turn.finishing and turn.queued is not memory.finish  # the run has ended otherwise
         memory.finish = None if memory.finish is turn.queued else memory.finish
-        if memory.row.state in _OPEN and not late:
+        if memory.row.state.is_open and not late:
             follow_up = self._decide(change, turn, turn_result)
         else:
             follow_up = self._for_the_next_run(change, turn, turn_result)
-        if memory.row.state in _OPEN and change.ending is None:
+        if memory.row.state.is_open and change.ending is None:
             self._look_after(change, follows=follow_up is not None)
         if follow_up is not None and not self._cuts_off(change, turn):
             self.mail_delivery.send(change.mail, *follow_up)

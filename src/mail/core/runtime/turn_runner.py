@@ -401,7 +401,7 @@ class TurnRunner:
     async def run(self, turn: Turn) -> None:
         """Run a turn to its commit."""
         try:
-            if turn.manual is not None and await self.turn_end.unwanted(turn):
+            if await self.turn_end.unwanted(turn):
                 return
             limited = turn.task.row.max_steps is not None
             if limited and await self.turn_end.stopped_by_limit(turn):
