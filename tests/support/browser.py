@@ -32,6 +32,8 @@ _OPTIONS: Final = (
     "about:blank",
 )
 
+_PAINTED: Final = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
 
 class Unavailable(Exception):
     """There is no Chromium here, and none can be installed; the text says why."""
@@ -94,6 +96,7 @@ class Page:
             "key": key, "modifiers": 2 if ctrl else 0, "windowsVirtualKeyCode": codes.get(key, 0),
         }  # fmt: skip
         text = {"text": "\r" if key == "Enter" else key} if key == "Enter" or len(key) == 1 else {}
+        await self.run(_PAINTED)  # until then Chromium drops keys
         await self._call("Input.dispatchKeyEvent", type="keyDown", **pressed, **text)
         await self._call("Input.dispatchKeyEvent", type="keyUp", **pressed)
 
