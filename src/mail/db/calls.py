@@ -48,6 +48,7 @@ class CallRow(NamedTuple):
             The text of a response stands in ``answer`` alone.
         decided_by: Who answered, or no text.
         decided_at: When it was closed, or no text.
+        texts: The store's own; see `mail.db.texts`.
     """
 
     agent: str
@@ -67,6 +68,7 @@ class CallRow(NamedTuple):
     decision: str | None = None
     decided_by: str = ""
     decided_at: str = ""
+    texts: str | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -161,7 +163,8 @@ class CallFilter(NamedTuple):
     due: tuple[str, int, str] | None = None
 
 
-_COLUMNS: Final = ", ".join(CallRow._fields)
+_READ: Final = CallRow._fields[:-1]
+_COLUMNS: Final = ", ".join(_READ)
 _WIDTH: Final = len(CallRow._fields)
 
 _DECIDED: Final = ", ".join(f"'{status}'" for status in DECIDED)
@@ -173,7 +176,7 @@ _GIVEN_ANSWER: Final = f"CASE WHEN c.status NOT IN ({_DECIDED}) THEN c.answer EN
 
 _STORED: Final = f"""
 t.swarm_name, t.caller_role, t.caller_id, t.task_id, c.id, c.change,
-{", ".join(_GIVEN_ANSWER if name == "answer" else f"c.{name}" for name in CallRow._fields)},
+{", ".join(_GIVEN_ANSWER if name == "answer" else f"c.{name}" for name in _READ)},
 c.task, c.texts
 """
 
@@ -184,14 +187,10 @@ _IS_ASKED: Final = "answer IS NULL AND calls.status = 'open' AND calls.kind <> '
 
 _COUNT: Final = "UPDATE approval_counter SET value = value + 1"
 
-_REPLACED: Final = ", ".join(
-    f"{name} = excluded.{name}" for name in (*CallRow._fields[2:], "size", "texts")
-)
+_REPLACED: Final = ", ".join(f"{name} = excluded.{name}" for name in (*CallRow._fields[2:], "size"))
 
 
-def put_calls(
-    sql: Dialect, task: int, rows: Sequence[CallRow], records: Sequence[Sequence[str | None]]
-) -> Verb[None]:
+def put_calls(sql: Dialect, task: int, rows: Sequence[CallRow], sizes: Sequence[int]) -> Verb[None]:
     """Insert or replace calls of a task, by agent and id.
 
     Each that people see gets the number of a change of its own when it is opened or closed.
@@ -199,22 +198,21 @@ def put_calls(
     Args:
         sql: The database's dialect.
         task: The key of the task.
-        rows: The calls.
-        records: Of each its ``call``, ``shown`` and ``answer`` without long texts, and its
-            ``texts``; see `mail.db.texts.Lifter`.
+        rows: The calls, without long texts.
+        sizes: The `CallRow.size` of each, with them.
     """
-    values = ", ".join(f"${number}" for number in range(1, _WIDTH + 4))
+    values = ", ".join(f"${number}" for number in range(1, _WIDTH + 3))
     text = f"""
-        INSERT INTO calls (task, {_COLUMNS}, size, texts, change) VALUES ({values},
+        INSERT INTO calls (task, {_COLUMNS}, texts, size, change) VALUES ({values},
             CASE WHEN ${CallRow._fields.index("approval_id") + 2} <> ''
                 THEN (SELECT value FROM approval_counter) ELSE 0 END)
         ON CONFLICT (task, {sql.hashed("agent")}, {sql.hashed("call_id")})
         DO UPDATE SET {_REPLACED}, change = CASE WHEN calls.status <> excluded.status
             THEN excluded.change ELSE calls.change END"""
-    for row, (*record, texts) in zip(rows, records, strict=True):
+    for row, size in zip(rows, sizes, strict=True):
         if row.approval_id:
             yield Change(_COUNT)
-        yield Change(text, (task, *row[:2], *record, *row[5:], row.size, texts))
+        yield Change(text, (task, *row, size))
 
 
 class CallVerbs(Verbs):

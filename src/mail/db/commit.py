@@ -10,8 +10,9 @@ that a task has ready mail. Transactions are committed in the order of the calls
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Final, NamedTuple
@@ -38,7 +39,7 @@ from mail.db.records import (
     TaskRow,
 )
 from mail.db.rows import INBOX_COLUMNS, OUTBOX_COLUMNS, join_lists, key_size, tool_format
-from mail.db.texts import Lifter, text_size
+from mail.db.texts import LARGE, Lifter, text_size
 from mail.db.webhooks import WebhookRow, add_webhooks
 from mail.errors import MailTaken, StoreConflict
 
@@ -187,37 +188,20 @@ def size_beside_task(commit: Commit) -> int:
     return key + sum(map(text_size, (*feedback, *memories)))
 
 
-class Records:
-    """The records of a commit without their long texts.
+class ShortCommit(NamedTuple):
+    """A commit without its long texts.
 
     Attributes:
-        deliveries, events, histories, calls, outbox, journal, response: Of each row its columns
-            with records, and its ``texts``; see `mail.db.texts.Lifter`.
-        texts: The long texts by their hashes.
+        commit: Its rows have ``texts`` where something was taken out; see `mail.db.texts.Lifter`.
         bytes: About what the records take, without the long texts.
+        texts: The long texts by their hashes.
+        response_texts: The ``texts`` of the response.
     """
 
-    def __init__(self, commit: Commit) -> None:
-        lifter = Lifter()
-        row, self.texts = lifter.row, lifter.texts
-        self.deliveries = [row(payload=mail.payload) for mail in commit.deliveries]
-        self.events = [row(event_data=e.extra, description=e.description) for e in commit.events]
-        self.histories = [row(entries=history.entries) for history in commit.histories]
-        self.calls = [row(call=c.call, shown=c.shown, answer=c.answer) for c in commit.calls]
-        self.outbox = [row(wrapper=mail.wrapper) for mail in commit.outbox]
-        journal = commit.journal if isinstance(commit, TurnCommit) else ()
-        self.journal = [row(payload=fact.payload) for fact in journal]
-        self.response = [] if commit.response is None else [row(response=commit.response)]
-        self.bytes = self._size(commit)
-
-    def _size(self, commit: Commit) -> int:
-        rows = [*self.deliveries, *self.events, *self.calls, *self.outbox, *self.journal]
-        rows += self.histories + self.histories  # they are in the snapshot, too
-        records = [record or "" for *columns, _ in rows + self.response for record in columns]
-        for call in commit.calls:
-            records += (call.description, call.decision or "")
-        # All at once, which takes less than a look at each.
-        return text_size("".join(records)) + _ROW_BYTES * len(records)
+    commit: Commit
+    bytes: int
+    texts: Mapping[str, str]
+    response_texts: str | None = None
 
 
 class CommitVerbs(Verbs):
@@ -233,24 +217,30 @@ class CommitVerbs(Verbs):
             KeyTaken: the owner has used the key in ``once`` before.
             DeskConflict: what is in ``desk`` is refused; see `LetterVerbs.post_letters`.
         """
-        records = await self._records(commit)
-        return await self.driver.transaction(partial(self._commit, commit, records))
+        short, records = ShortCommit(commit, 0, {}), _records(commit)
+        if max(map(len, records), default=0) > LARGE:
+            quick = sum(map(len, records)) <= _QUICK
+            short = lifted(commit) if quick else await self._lifted_aside(commit)
+            records = _records(short.commit)
+        size = text_size("".join(records)) + _ROW_BYTES * len(records)
+        short = short._replace(bytes=size)
+        return await self.driver.transaction(partial(self._commit, commit, short))
 
-    def _commit(self, commit: Commit, records: Records) -> Verb[Receipt]:
+    def _commit(self, commit: Commit, short: ShortCommit) -> Verb[Receipt]:
         yield from _take_mail(commit.owner.swarm, commit.inbox)
-        size = (commit.owner, commit.task, len(commit.events), records.bytes)
+        size = (commit.owner, commit.task, len(commit.events), short.bytes)
         task = None if commit.new else (yield from self.sql.change_task(*size))
-        if isinstance(commit, TurnCommit):
-            yield from self._write_turn(commit, records, task)
+        if isinstance(short.commit, TurnCommit):
+            yield from self._write_turn(short.commit, task)
         elif task is None:
             task = yield from self.sql.add_task(*size)
         if task is None:
             raise StoreConflict(f"task '{commit.task.task_id}' already exists")
         if commit.once is not None:
             yield from put_key(commit.owner, commit.once._replace(first_event=task.first_event))
-        return (yield from self._write(commit, records, task))
+        return (yield from self._write(commit, short, task))
 
-    def _write_turn(self, turn: TurnCommit, records: Records, task: TaskPlace | None) -> Verb[None]:
+    def _write_turn(self, turn: TurnCommit, task: TaskPlace | None) -> Verb[None]:
         """Write what only a step of a turn has."""
         if task is None:
             raise StoreConflict(f"delivery {turn.seq} is not waiting: its task is unknown")
@@ -262,46 +252,43 @@ class CommitVerbs(Verbs):
         if not ready:
             raise StoreConflict(f"delivery {turn.seq} is not waiting")
         if turn.journal and not turn.done:
-            facts = zip(turn.journal, records.journal, strict=True)
-            values = [(turn.seq, fact.key, fact.state, *record) for fact, record in facts]
-            yield Batch(self._put_journal, values)
+            yield Batch(self._put_journal, [(turn.seq, *fact) for fact in turn.journal])
         if turn.shown:
             yield from note_shown(turn.owner.swarm, turn.shown)
 
-    async def _records(self, commit: Commit) -> Records:
-        """Take the long texts out of the records; of a large commit while others go on."""
-        if sum(map(len, _texts_of(commit))) <= _QUICK:
-            return Records(commit)
-        return await asyncio.get_running_loop().run_in_executor(self._lifter, Records, commit)
+    async def _lifted_aside(self, commit: Commit) -> ShortCommit:
+        """Take the long texts out of a large commit while others go on."""
+        return await asyncio.get_running_loop().run_in_executor(self._lifter, lifted, commit)
 
     @cached_property
     def _lifter(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(1, thread_name_prefix="mail-store-lifter")
 
-    def _write(self, commit: Commit, records: Records, task: TaskPlace) -> Verb[Receipt]:
+    def _write(self, whole: Commit, short: ShortCommit, task: TaskPlace) -> Verb[Receipt]:
         """Write what all commits have in common."""
-        key = task.key
-        added = (yield from self._add_texts(records.texts, key)) if records.texts else 0
+        commit, key = short.commit, task.key
+        added = (yield from self._add_texts(short.texts, key)) if short.texts else 0
         if commit.settled or commit.unset or commit.cancel_mail:
             yield from self._settle(commit, key)
         if commit.histories:
-            histories = zip(commit.histories, records.histories, strict=True)
-            yield Batch(_ADD_HISTORY, [(key, row.agent, *record) for row, record in histories])
-        seqs = (yield from _add_messages(commit, records, key)) if commit.deliveries else ()
+            yield Batch(_ADD_HISTORY, [(key, *row) for row in commit.histories])
+        seqs = (yield from _add_messages(commit, key)) if commit.deliveries else ()
         if commit.events:
-            yield from self._add_events(commit, records, task)
+            yield self._events(whole, commit, task)
         if commit.ledger is not None:
             yield from write_ledger(commit.ledger, key)
         if commit.calls:
-            yield from put_calls(self.sql, key, commit.calls, records.calls)
+            sizes = [call.size for call in whole.calls]
+            yield from put_calls(self.sql, key, commit.calls, sizes)
         if commit.memories:
             values = [self.sql.memory_values(commit.owner, row) for row in commit.memories]
             yield Batch(self.sql.put_memory, values)
-        for response in records.response:
+        if commit.response is not None:
+            response = commit.response, short.response_texts
             yield from self.sql.put_response(commit.owner, commit.task.task_id, key, *response)
         if commit.snapshot and self.driver.durable:
             yield from self._update_snapshots(commit.owner, commit.task.task_id, key)
-        yield from _write_mail(commit, records, key)
+        yield from _write_mail(commit, key)
         return Receipt(task.first_event, seqs, task.bytes + added)
 
     def _settle(self, commit: Commit, task: int) -> Verb[None]:
@@ -328,15 +315,14 @@ class CommitVerbs(Verbs):
         yield Change(_ADD_BYTES, (added, task))
         return added
 
-    def _add_events(self, commit: Commit, records: Records, task: TaskPlace) -> Verb[None]:
-        key = (commit.task.task_id, *commit.owner)
+    def _events(self, whole: Commit, short: Commit, task: TaskPlace) -> Batch:
+        key = (whole.task.task_id, *whole.owner)
         values = []
-        rows = zip(commit.events, records.events, strict=True)
-        for seq, (event, (extra, description, texts)) in enumerate(rows, task.first_event):
+        for seq, event in enumerate(whole.events, task.first_event):
             size = text_size(event.extra + event.description)
-            short = event if texts is None else event._replace(extra=extra, description=description)
-            values.append(self.sql.event_values(key, seq, short, task.key, size, texts))
-        yield Batch(self.sql.add_event, values)
+            row = short.events[seq - task.first_event]
+            values.append(self.sql.event_values(key, seq, row, task.key, size))
+        return Batch(self.sql.add_event, values)
 
     @cached_property
     def _put_journal(self) -> str:
@@ -361,23 +347,37 @@ class CommitVerbs(Verbs):
         yield Batch(self.sql.put_snapshot, values)
 
 
-def _texts_of(commit: Commit) -> Iterable[str]:
-    """Return the records that may hold long texts."""
-    for mail in commit.deliveries:
-        yield mail.payload
+def _records(commit: Commit) -> list[str]:
+    """Return the texts that a commit stores with its task."""
+    records = [mail.payload for mail in commit.deliveries]
     for event in commit.events:
-        yield event.extra
-        yield event.description
+        records += (event.extra, event.description)
     for history in commit.histories:
-        yield history.entries
+        records += (history.entries, history.entries)  # they are in the snapshot, too
     for call in commit.calls:
-        yield call.call
-        yield call.answer or ""
-    for row in commit.outbox:
-        yield row.wrapper
-    if isinstance(commit, TurnCommit):
-        for fact in commit.journal:
-            yield fact.payload
+        records += (call.call, call.shown, call.answer or "")
+        records += (call.description, call.decision or "")
+    if commit.outbox:
+        records += [mail.wrapper for mail in commit.outbox]
+    if isinstance(commit, TurnCommit) and commit.journal:
+        records += [fact.payload for fact in commit.journal]
+    if commit.response is not None:
+        records.append(commit.response)
+    return records
+
+
+def lifted(commit: Commit) -> ShortCommit:
+    """Take the long texts out of a commit."""
+    lifter, short = Lifter(), copy(commit)
+    short.deliveries = lifter.rows(commit.deliveries, payload="payload")
+    short.events = lifter.rows(commit.events, event_data="extra", description="description")
+    short.histories = lifter.rows(commit.histories, entries="entries")
+    short.calls = lifter.rows(commit.calls, call="call", shown="shown", answer="answer")
+    short.outbox = lifter.rows(commit.outbox, wrapper="wrapper")
+    if isinstance(short, TurnCommit):
+        short.journal = lifter.rows(short.journal, payload="payload")
+    (short.response,), texts = lifter.columns(response=commit.response)
+    return ShortCommit(short, 0, lifter.texts, texts)
 
 
 def _take_mail(swarm: str, row: InboxRow | None) -> Verb[None]:
@@ -386,15 +386,24 @@ def _take_mail(swarm: str, row: InboxRow | None) -> Verb[None]:
         raise MailTaken
 
 
-def _add_messages(commit: Commit, records: Records, task: int) -> Verb[tuple[int, ...]]:
+def _add_messages(commit: Commit, task: int) -> Verb[tuple[int, ...]]:
     values = [
-        (task, mail.recipient, mail.tier, mail.interrupt, mail.attempts, mail.control, *record)
-        for mail, record in zip(commit.deliveries, records.deliveries, strict=True)
+        (
+            task,
+            mail.recipient,
+            mail.tier,
+            mail.interrupt,
+            mail.attempts,
+            mail.control,
+            mail.payload,
+            mail.texts,
+        )
+        for mail in commit.deliveries
     ]
     return tuple((yield Insert(_ADD_MESSAGE, "seq", values)))
 
 
-def _write_mail(commit: Commit, records: Records, task: int) -> Verb[None]:
+def _write_mail(commit: Commit, task: int) -> Verb[None]:
     """Write what leaves the task: mail for peers, letters, what is learned and told."""
     if commit.outbox_changes:
         yield from change_outbox(commit.outbox_changes, task)
@@ -403,11 +412,7 @@ def _write_mail(commit: Commit, records: Records, task: int) -> Verb[None]:
     if commit.close_requests:
         yield Change(_CLOSE_REQUESTS, (task,))
     if commit.outbox:
-        rows = zip(commit.outbox, records.outbox, strict=True)
-        values = [
-            (task, *row._replace(wrapper=wrapper)[1:-1], texts) for row, (wrapper, texts) in rows
-        ]
-        yield Batch(_ADD_OUTBOX, values)
+        yield Batch(_ADD_OUTBOX, [(task, *mail[1:-2], mail.texts) for mail in commit.outbox])
     if commit.desk is not None:
         yield from add_letters(commit.desk)
     if commit.feedback:

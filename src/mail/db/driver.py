@@ -231,7 +231,6 @@ class Dialect(ABC):
         event: Any,
         task: int,
         size: int,
-        texts: str | None,
     ) -> tuple[object, ...]:
         """Return the values for `add_event`; ``key`` is the task's id and its owner."""
 

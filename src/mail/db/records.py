@@ -85,6 +85,7 @@ class Delivery(NamedTuple):
     ``payload`` is the wire message as JSON. ``control`` is the system's own instruction to the
     turn as JSON (see `mail.core.runtime.turn.Control`), never readable or writable by an agent.
     ``seq`` is given by the store; ``attempts`` counts the claims that ended in a process death.
+    ``texts`` is the store's own; see `mail.db.texts`.
     """
 
     task_id: str
@@ -95,6 +96,7 @@ class Delivery(NamedTuple):
     control: str | None = None
     seq: int = 0
     attempts: int = 0
+    texts: str | None = None
 
 
 class AsideRow(NamedTuple):
@@ -105,19 +107,27 @@ class AsideRow(NamedTuple):
 
 
 class EventRow(NamedTuple):
-    """An event about to be logged; ``extra`` is JSON. The store gives it its number."""
+    """An event about to be logged; ``extra`` is JSON. The store gives it its number.
+
+    ``texts`` is the store's own; see `mail.db.texts`.
+    """
 
     kind: str
     timestamp: str
     description: str = ""
     extra: str = "{}"
+    texts: str | None = None
 
 
 class HistoryRow(NamedTuple):
-    """The addition of one commit to an agent's history: ``entries`` is a JSON list."""
+    """The addition of one commit to an agent's history: ``entries`` is a JSON list.
+
+    ``texts`` is the store's own; see `mail.db.texts`.
+    """
 
     agent: str
     entries: str
+    texts: str | None = None
 
 
 class JournalRow(NamedTuple):
@@ -125,11 +135,13 @@ class JournalRow(NamedTuple):
 
     ``key`` is ``"reply"`` for the model's reply, else the tool call's id; ``state`` is ``"done"``
     or ``"started"``; ``payload`` is JSON. A later row with the same key replaces the earlier one.
+    ``texts`` is the store's own; see `mail.db.texts`.
     """
 
     key: str
     state: str
     payload: str
+    texts: str | None = None
 
 
 class MemoryRow(NamedTuple):
@@ -193,6 +205,7 @@ class OutboxRow(NamedTuple):
         last_error: Why the last attempt failed.
         told: Whether the sending agent has been told of a failure.
         id: Given by the store.
+        texts: The store's own; see `mail.db.texts`.
     """
 
     task_id: str
@@ -209,6 +222,7 @@ class OutboxRow(NamedTuple):
     last_error: str = ""
     told: bool = False
     id: int = 0
+    texts: str | None = None
 
 
 class OutboxChange(NamedTuple):

@@ -90,7 +90,7 @@ INBOX_COLUMNS: Final = "peer, message_id, receipt, created_at"
 def as_outbox(task_id: str, row: Iterable[Any]) -> OutboxRow:
     """Make mail for a peer of `OUTBOX_COLUMNS` and its number."""
     *columns, told, number = row
-    return OutboxRow._make((task_id, *columns, bool(told), number))
+    return OutboxRow._make((task_id, *columns, bool(told), number, None))
 
 
 MEMORY_COLUMNS: Final = "namespace, key, value, created_at, updated_at"

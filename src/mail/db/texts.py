@@ -100,14 +100,22 @@ class Lifter:
         self._hashes: dict[str, str] = {}
         self._forms: dict[tuple[str, str], str] = {}
 
-    def row(self, **columns: str | None) -> tuple[Any, ...]:
-        """Return the columns without their long texts, and the row's ``texts``."""
-        for text in columns.values():
-            if text is not None and len(text) > LARGE:
-                return self._lifted(columns)
-        return *columns.values(), None
+    def rows(self, rows: tuple[Any, ...], **columns: str) -> tuple[Any, ...]:
+        """Return rows without the long texts in some columns, whose fields are given.
 
-    def _lifted(self, columns: Mapping[str, str | None]) -> tuple[Any, ...]:
+        Their ``texts`` tell where these stand.
+        """
+        return tuple(self._row(row, columns) for row in rows)
+
+    def _row(self, row: Any, columns: Mapping[str, str]) -> Any:
+        values = {column: getattr(row, name) for column, name in columns.items()}
+        kept, texts = self.columns(**values)
+        if texts is None:
+            return row
+        return row._replace(**dict(zip(columns.values(), kept, strict=True)), texts=texts)
+
+    def columns(self, **columns: str | None) -> tuple[list[str | None], str | None]:
+        """Return the columns of a row without their long texts, and its ``texts``."""
         kept: list[str | None] = []
         places: dict[str, list[tuple[int, str]]] = {}
         for name, record in columns.items():
@@ -122,7 +130,7 @@ class Lifter:
                 short += self._hash(text)
                 start = at + len(form)
             kept.append(short + record[start:])
-        return *kept, to_json(places).decode() if places else None
+        return kept, to_json(places).decode() if places else None
 
     def _parts(self, string: str) -> list[_Part]:
         """Return the long texts of which a string is made: those within it, or itself."""

@@ -242,15 +242,15 @@ RECORDS = {
 async def test_other_commits_go_on_while_a_large_one_is_made_ready(
     durable: Store, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, goes_on, lifted = threading.Event(), threading.Event(), commit.Records
+    begun, goes_on, lifted = threading.Event(), threading.Event(), commit.lifted
 
-    def slowly(post: Commit) -> commit.Records:
+    def slowly(post: Commit) -> commit.ShortCommit:
         if post.task.task_id == "large":
             begun.set()
             assert goes_on.wait(20)
         return lifted(post)
 
-    monkeypatch.setattr(commit, "Records", slowly)
+    monkeypatch.setattr(commit, "lifted", slowly)
     mail = rows.mail(payload=wire("a" * 200_000))
     large = asyncio.create_task(durable.commit(rows.post("large", new=True, deliveries=(mail,))))
     try:

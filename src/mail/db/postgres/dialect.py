@@ -141,9 +141,8 @@ class PostgresDialect(Dialect):
         event: EventRow,
         task: int,
         size: int,
-        texts: str | None,
     ) -> tuple[object, ...]:
-        kind, timestamp, description, extra = event
+        kind, timestamp, description, extra, texts = event
         times = moment(timestamp)
         return *key, kind, extra, str(seq), *times, task, seq, description, size, texts
 

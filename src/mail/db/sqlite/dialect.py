@@ -122,9 +122,8 @@ class SQLiteDialect(Dialect):
         event: EventRow,
         task: int,
         size: int,
-        texts: str | None,
     ) -> tuple[object, ...]:
-        kind, timestamp, description, extra = event
+        kind, timestamp, description, extra, texts = event
         return *key, kind, extra, str(seq), timestamp, task, seq, description, size, texts
 
     def json(self, text: str) -> str:
