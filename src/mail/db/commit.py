@@ -193,13 +193,11 @@ class ShortCommit(NamedTuple):
 
     Attributes:
         commit: Its rows have ``texts`` where something was taken out; see `mail.db.texts.Lifter`.
-        bytes: About what the records take, without the long texts.
         texts: The long texts by their hashes.
         response_texts: The ``texts`` of the response.
     """
 
     commit: Commit
-    bytes: int
     texts: Mapping[str, str]
     response_texts: str | None = None
 
@@ -217,18 +215,17 @@ class CommitVerbs(Verbs):
             KeyTaken: the owner has used the key in ``once`` before.
             DeskConflict: what is in ``desk`` is refused; see `LetterVerbs.post_letters`.
         """
-        short, records = ShortCommit(commit, 0, {}), _records(commit)
+        short, records = ShortCommit(commit, {}), _records(commit)
         if max(map(len, records), default=0) > LARGE:
             quick = sum(map(len, records)) <= _QUICK
             short = lifted(commit) if quick else await self._lifted_aside(commit)
             records = _records(short.commit)
         size = text_size("".join(records)) + _ROW_BYTES * len(records)
-        short = short._replace(bytes=size)
-        return await self.driver.transaction(partial(self._commit, commit, short))
+        return await self.driver.transaction(partial(self._commit, commit, short, size))
 
-    def _commit(self, commit: Commit, short: ShortCommit) -> Verb[Receipt]:
+    def _commit(self, commit: Commit, short: ShortCommit, added: int) -> Verb[Receipt]:
         yield from _take_mail(commit.owner.swarm, commit.inbox)
-        size = (commit.owner, commit.task, len(commit.events), short.bytes)
+        size = (commit.owner, commit.task, len(commit.events), added)
         task = None if commit.new else (yield from self.sql.change_task(*size))
         if isinstance(short.commit, TurnCommit):
             yield from self._write_turn(short.commit, task)
@@ -377,7 +374,7 @@ def lifted(commit: Commit) -> ShortCommit:
     if isinstance(short, TurnCommit):
         short.journal = lifter.rows(short.journal, payload="payload")
     (short.response,), texts = lifter.columns(response=commit.response)
-    return ShortCommit(short, 0, lifter.texts, texts)
+    return ShortCommit(short, lifter.texts, texts)
 
 
 def _take_mail(swarm: str, row: InboxRow | None) -> Verb[None]:

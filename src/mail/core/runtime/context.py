@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mail.clock import Clock
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     import asyncio
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class SwarmParts:
     """The parts of a swarm.
 
@@ -51,7 +52,7 @@ class SwarmParts:
     teams: Teams
     participants: Set[str]
 
-    @property
+    @cached_property
     def holds(self) -> bool:
         """Tell whether calls of any tool wait for a person."""
         own = [each for agent in self.agents.values() for each in (agent.actions or {}).values()]

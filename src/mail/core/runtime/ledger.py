@@ -134,8 +134,9 @@ class Ledger:
         if len(refs) >= 2 * _MOST:
             self.close(*[each for each in refs.values() if each.kind == "agent"][:_MOST])
             refs = self.questions.get(question.pair, {})
-        known = refs.get(question.ref, question)
-        question = question._replace(number=question.number or known.number or self.last + 1)
+        if not question.number:
+            known = refs.get(question.ref)
+            question = question._replace(number=known.number if known else self.last + 1)
         self.last = max(self.last, question.number)
         self.questions = self.questions | {question.pair: refs | {question.ref: question}}
         self.opened[question.number] = question
@@ -163,7 +164,7 @@ class Ledger:
     def _set_waited(self, question: Question, *, waited: bool) -> None:
         if waited:
             self.waiting = self.waiting | {question.key: question}
-        elif question.key in self.waiting:
+        elif self.waiting and question.key in self.waiting:
             self.waiting = {k: each for k, each in self.waiting.items() if k != question.key}
 
     def note(self, envelope: Envelope, swarm: str, participants: Collection[str] = ()) -> None:

@@ -81,9 +81,11 @@ class LetterSubject(TaskSubject):
 
     def concluded(self, change: TaskChange, turn: Turn, turn_result: TurnResult) -> None:
         """Note the letters whose messages the agent's history has from this turn on."""
+        memory, participants = change.memory, self.context.parts.participants
+        if not (participants or memory.replies or (turn.control and turn.control.letters)):
+            return
         if turn_result.failure is not None or not isinstance(change.commit, TurnCommit):
             return
-        memory, participants = change.memory, self.context.parts.participants
         read = (turn.envelope, *(each.envelope for each in turn.buffered))
         letters = [each for envelope in read for each in letters_in(envelope, participants)]
         letters += turn.control.letters if turn.control else ()

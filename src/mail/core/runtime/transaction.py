@@ -417,8 +417,8 @@ def to_its_end(
 
     ``under_way`` holds it then.
 
-    A shielded asyncio task would do the same, at the cost of a task each time. Here one is made
-    when it comes to that.
+    A shielded asyncio task would do the same, at the cost of a task each time, and `asyncio.shield`
+    of each future at thrice the cost.
     """
     while True:
         try:
@@ -429,15 +429,17 @@ def to_its_end(
             if waited is None:  # a bare `sleep(0)`
                 yield
             else:
-                yield from asyncio.shield(waited)
+                yield from _end_of(waited)
         except asyncio.CancelledError:
-            if waited is None or not waited.cancelled():
-                go_on(doing, under_way, waited)
-                raise
-        except GeneratorExit:
+            go_on(doing, under_way, waited)
             raise
-        except BaseException:  # noqa: BLE001, S110 - ``doing`` hears of it from what it waits for
-            pass
+
+
+def _end_of(waited: "asyncio.Future[object]") -> "asyncio.Future[None]":
+    """Return a future that is done when another is, whatever it has, and may be cancelled alone."""
+    ended: asyncio.Future[None] = waited.get_loop().create_future()
+    waited.add_done_callback(lambda _: None if ended.done() else ended.set_result(None))
+    return ended
 
 
 def go_on(
