@@ -685,8 +685,10 @@ class Simulation:
         agents = {turn.agent for turn in self.model.pending.values()}
         if agents:
             await quiet(self.wire, self.model)
-            letter = next(reversed(self.model.turns))[0]
-            await self._look(ADMIN, "message", letter=letter)
+            # Nobody is told the ids of notices.
+            known = [letter for letter, _ in self.model.turns if letter in self.model.ids]
+            if known:
+                await self._look(ADMIN, "message", letter=known[-1])
 
     def _compare_shown(self) -> None:
         """Compare which letters agents have been shown with those in requests to their models."""
@@ -697,7 +699,8 @@ class Simulation:
                 asked |= {(agent, who, text) for who, text in found}
         shown = set()
         for letter, agent in self.model.shown:
-            if agent in self.model.agents:
+            notice = self.model.letters[letter].kind == "notice"  # of the desk, by nobody
+            if agent in self.model.agents and not notice:
                 text = " ".join(self.model.text(letter).split()[:2])
                 shown.add((agent, self.model.letters[letter].sender, text))
         asked &= {
