@@ -1,13 +1,13 @@
 """The frozen, typed view of a message that everything inside the runtime uses."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
 from mail.core.addresses import MAILAddress
-from mail.core.render import mail_parts, recipients_of, render_mail
+from mail.core.render import recipients_of, render_mail
 from mail.core.wire import MAILMessage, MessageKind
 
 NO_REPLY: Final = "no_reply"
@@ -122,10 +122,6 @@ class Envelope(NamedTuple):
     def to_entry(self) -> dict[str, Any]:
         """Return the message as the chat entry that its recipient reads."""
         return render_mail(self.timestamp, self.sender, self.recipients, self.subject, self.body)
-
-    def entry_parts(self) -> Iterator[str]:
-        """Yield the text of that entry piece by piece."""
-        return mail_parts(self.timestamp, self.sender, self.recipients, self.subject, self.body)
 
     def to_json(self, body: str | None = None, wire: MAILMessage | None = None) -> str:
         """Return the wire form as compact JSON.

@@ -56,37 +56,6 @@ def unread_pieces(text: str) -> Iterator[str]:
     return map(_unbroken, sliced(text))
 
 
-def to_json_pieces(value: Any) -> Iterator[str]:
-    """Yield what `to_json` writes of a value piece by piece: its long texts in slices.
-
-    Raises:
-        ValueError, RecursionError: JSON cannot hold it, or it is nested too deeply.
-    """
-    return joined(_written(value))
-
-
-def _written(value: Any) -> Iterator[str]:
-    if type(value) is str and len(value) > PIECE:
-        yield '"'
-        for part in sliced(value):
-            yield to_json(part).decode()[1:-1]
-        yield '"'
-    elif type(value) is list:
-        yield "["
-        for number, item in enumerate(value):
-            yield "," if number else ""
-            yield from _written(item)
-        yield "]"
-    elif type(value) is dict and all(type(key) is str for key in value):
-        yield "{"
-        for number, (key, item) in enumerate(value.items()):
-            yield f"{',' if number else ''}{to_json(key).decode()}:"
-            yield from _written(item)
-        yield "}"
-    else:
-        yield to_json(value).decode()
-
-
 def joined(tokens: Iterable[str]) -> Iterator[str]:
     """Yield texts together, as soon as they come to a piece."""
     waiting: list[str] = []

@@ -157,26 +157,6 @@ def render_mail(
     return {"role": "user", "content": text}
 
 
-def mail_parts(
-    timestamp: str, sender: MAILAddress, to: Iterable[MAILAddress], subject: str, body: str
-) -> Iterator[str]:
-    """Yield the text of such a chat entry piece by piece, for a long body."""
-    if _tells_failure(sender, subject):
-        yield render_mail(timestamp, sender, to, subject, body)["content"]
-        return
-    shown = shown_subject(subject, sender["address_type"])
-    yield from _parts(timestamp, sender, to, shown, body)
-
-
-def _parts(
-    timestamp: str, sender: MAILAddress, to: Iterable[MAILAddress], subject: str, body: str
-) -> Iterator[str]:
-    yield _head(timestamp, sender, to, subject)
-    for part in sliced(body):
-        yield _text(part)
-    yield _END
-
-
 def _tells_failure(sender: MAILAddress, subject: str) -> bool:
     return subject == FAILURE and sender["address_type"] == "system"
 
@@ -219,7 +199,11 @@ def build_mail_xml(message: MAILMessage, is_manual: bool = False) -> dict[str, s
 
 def mail_xml_parts(message: MAILMessage) -> Iterator[str]:
     """Yield the text of `build_mail_xml` piece by piece; its subject is the one that was sent."""
-    return _parts(*_fields(message))
+    timestamp, sender, to, subject, body = _fields(message)
+    yield _head(timestamp, sender, to, subject)
+    for part in sliced(body):
+        yield _text(part)
+    yield _END
 
 
 def _fields(message: MAILMessage) -> tuple[str, MAILAddress, list[MAILAddress], str, str]:

@@ -17,7 +17,6 @@ from xml.sax.saxutils import unescape
 
 from pydantic_core import from_json, to_json
 
-from mail.core.pieces import PIECE, sliced
 from mail.core.render import xml_text
 from mail.db.driver import Dialect, Query, Verb
 
@@ -31,25 +30,13 @@ _PLAIN: Final = frozenset({"answer", "description"})
 """Columns that are text; all others are JSON."""
 _MAIL: Final = "\n<incoming_message>\n"
 _OPEN, _CLOSE = "<body>", "</body>"
-_ENTITY: Final = len("&amp;")
 _HEAD: Final = 64
 _MOST_BESIDE: Final = 1 / 8
 """How much of a string may be other than long texts within it, if these are kept in its place."""
 
 
-def _in_xml(text: str) -> str:
-    return "".join(map(xml_text, sliced(text)))  # in between, other threads go on
-
-
 def _out_of_xml(text: str) -> str:
-    parts, start = [], 0
-    while start < len(text):
-        end = start + PIECE
-        split = text.rfind("&", end - _ENTITY, end)  # an entity that may go on behind the end
-        end = split if split > start else end
-        parts.append(unescape(text[start:end], {"&#13;": "\r"}))
-        start = end
-    return "".join(parts)
+    return unescape(text, {"&#13;": "\r"})
 
 
 def _in_json(text: str) -> str:
@@ -61,7 +48,7 @@ def _in_ascii_json(text: str) -> str:
 
 
 _WAYS: Final[Mapping[str, Callable[[str], str]]] = MappingProxyType(
-    {"x": _in_xml, "j": _in_json, "a": _in_ascii_json}
+    {"x": xml_text, "j": _in_json, "a": _in_ascii_json}
 )
 
 

@@ -2,13 +2,11 @@
 
 import asyncio
 import operator
-from datetime import UTC, datetime
 
 import pytest
 from pydantic_core import to_json
 
-from mail.core import pieces, render
-from mail.core.runtime import RunRequest, turn_result, turn_runner
+from mail.core.runtime import RunRequest
 from mail.core.runtime.turn_result import Reply, TurnResult
 from mail.db import open_store
 from mail.db.commit import TurnCommit
@@ -52,65 +50,11 @@ async def test_others_are_served_while_a_long_text_goes_through_a_turn(monkeypat
         assert seen.index("commit") == seen.index("agent") + 1
 
 
-async def test_a_long_text_is_escaped_in_slices(monkeypatch) -> None:
-    sizes: list[int] = []
-
-    def noted(function):
-        def call(value, **more):
-            sizes.append(len(str(value)))
-            return function(value, **more)
-
-        return call
-
-    monkeypatch.setattr(render, "_text", noted(render._text))
-    for module in (pieces, turn_result, turn_runner):
-        monkeypatch.setattr(module, "to_json", noted(to_json))
-    text = '<&>é\n\x01"😀' * 20_000
-    seen: list[str] = []
-
-    async def answer(messages, choice):
-        seen.append(messages[-1]["content"])
-        return None, tool_calls(("task_complete", {"finish_message": text}))
-
-    store = open_store("memory://")
-    await store.open()
-    agents = {"supervisor": supervisor(answer), "worker": worker(answer)}
-    runtime = runtime_of(agents, store=store)
-    run = await runtime.open_run(RunRequest(message=user_message(text)))
-    end = await run.end(10)
-    await runtime.shutdown()
-    await store.close()
-    assert end.body == text
-    assert f"<body>{render.xml_text(text)}</body>" in seen[0]
-    assert max(sizes[:-1]) <= 2 * pieces.PIECE  # the last is this test's
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        "",
-        {},
-        [],
-        {"a": [1, 2.5, None, True, {"é\x7f\u2028": "\x7f\n😀\\" * 30_000}], 'b"': "x" * 50_000},
-        {1: "x" * 50_000, "t": datetime(2026, 1, 2, tzinfo=UTC)},
-        [float("nan"), ("x" * 40_000, b"y")],
-    ],
-)
-def test_json_in_pieces_is_the_same(value) -> None:
-    made = list(pieces.to_json_pieces(value))
-    assert "".join(made) == to_json(value).decode()
-
-
-def test_a_long_reply_that_json_cannot_hold_is_told_as_a_short_one() -> None:
+def test_a_reply_that_json_cannot_hold_is_refused() -> None:
     circle: dict[str, object] = {"x": "y" * 100_000}
     circle["self"] = circle
-    with pytest.raises((ValueError, RecursionError)):
-        list(pieces.to_json_pieces(circle))
     [made] = tool_calls(("think", {"x": "y" * 100_000}))
-    broken = made.model_copy(update={"tool_args": circle})
-    reply = Reply(None, [broken])
-    runner = turn_runner.TurnRunner(context=None, tool_dispatcher=None, turn_end=None)
-    assert asyncio.run(runner._parts_in_slices(reply)) is None
+    reply = Reply(None, [made.model_copy(update={"tool_args": circle})])
     with pytest.raises(ValueError, match=r"[Cc]ircular"):
         reply.storable(None, None)
 

@@ -131,11 +131,6 @@ class Reply:
         first = self.calls[0]
         return [first.completion] if first.completion else list(first.responses)
 
-    @property
-    def parts(self) -> list[Any]:
-        """Its JSON texts: the arguments of its calls, and its entries."""
-        return [*(call.tool_args for call in self.calls), *self.entries]
-
     def is_longer_than(self, length: int) -> bool:
         """Tell whether it has more characters in texts than so many, at a glance."""
         size = len(self.text or "")
@@ -143,9 +138,7 @@ class Reply:
             size += _least_size(call.tool_args)
         return size > length
 
-    def storable(
-        self, most: int | None, most_of_call: int | None, texts: Sequence[str] | None = None
-    ) -> "Reply":
+    def storable(self, most: int | None, most_of_call: int | None) -> "Reply":
         """Return the reply as it is kept: in JSON, within limits of its bytes as JSON.
 
         A call that has an unpaired surrogate among its arguments has invalid arguments, because
@@ -154,7 +147,6 @@ class Reply:
         Args:
             most: The limit of the whole reply; None for no limit.
             most_of_call: The limit of the arguments of one call.
-            texts: Its `parts` as JSON, where they are there.
 
         Raises:
             AgentError: the reply is too long.
@@ -167,7 +159,7 @@ class Reply:
                 cut = _too_long(self.calls, sizes, most_of_call)
                 kept = _shortened(self, cut) if cut else self
         try:
-            said = kept.write(texts if kept is self else None)
+            said = kept.write()
         except ValueError as error:
             if "surrogates" not in str(error):
                 raise
@@ -182,21 +174,16 @@ class Reply:
                 return _shortened(kept, cut).storable(most, None)
         return kept
 
-    def write(self, texts: Sequence[str] | None = None) -> int:
-        """Write down its calls and entries; return how many bytes a JSON list of the calls has.
-
-        Args:
-            texts: Its `parts` as JSON, where they are there.
-        """
-        if texts is None:
-            texts = [to_json(part).decode() for part in self.parts]
+    def write(self) -> int:
+        """Write down its calls and entries; return how many bytes a JSON list of the calls has."""
         self.said = []
-        said, count = 1, len(self.calls)
-        for call, arguments in zip(self.calls, texts, strict=False):
+        said = 1
+        for call in self.calls:
             name, call_id = to_json(call.tool_name), to_json(call.tool_call_id)
-            said += len(name) + len(call_id) + text_size(arguments) + _LISTED
-            self.said.append((name.decode(), call_id.decode(), arguments))
-        self.written = list(texts[count:])
+            arguments = to_json(call.tool_args)
+            said += len(name) + len(call_id) + len(arguments) + _LISTED
+            self.said.append((name.decode(), call_id.decode(), arguments.decode()))
+        self.written = [to_json(entry).decode() for entry in self.entries]
         self.size = max(said, sum(map(text_size, self.written)))
         return said
 

@@ -9,7 +9,7 @@ task's state. Streams, waiters and the scheduler hear of it after the commit.
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -20,7 +20,6 @@ from mail.core.agents import AgentCore, ToolChoice
 from mail.core.call_context import CallContext, ConsoleSink, NullSink, StreamSink, enter_call
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
-from mail.core.pieces import to_json_pieces
 from mail.core.runtime.active_tasks import ActiveTask, Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import MailDelivery
@@ -381,22 +380,22 @@ _MAX_DELAYS = 8
 _STORE_PAUSE = 1.0
 _BEFORE_END = 0.05
 _LARGE = 64 * 1024
-_FOR_OTHERS = 0.001
-_SLICES = 8
-"""After so many slices of a long text the loop rests."""
 
 
 @dataclass(slots=True, eq=False)
 class TurnRunner:
-    """Runs one turn at a time per lane; the scheduler sees to that."""
+    """Runs one turn at a time per lane; the scheduler sees to that.
+
+    What a text of a megabyte costs holds the loop up for milliseconds: such are done one after the
+    other (``_large``), and whoever asks for little is served in between.
+    """
 
     context: RuntimeContext
     tool_dispatcher: ToolDispatcher
     turn_end: TurnEnd
     _rendered: tuple[Envelope | None, str] = (None, "")
     _written: tuple[str, str] = ("", "")
-    _long_text: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _large_commit: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _large: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def run(self, turn: Turn) -> None:
         """Run a turn to its commit."""
@@ -455,8 +454,8 @@ class TurnRunner:
         if turn_result.history.size <= _LARGE:
             await self.turn_end.commit(turn, turn_result)
             return
-        async with self._large_commit:  # each makes several copies of its texts
-            await _let_others_on()
+        async with self._large:
+            await asyncio.sleep(0)
             await self.turn_end.commit(turn, turn_result)
 
     async def _carry_out(self, turn: Turn, journal: Mapping[str, JournalRow]) -> None:
@@ -504,10 +503,11 @@ class TurnRunner:
         """Return the agent's reply; None when it was not asked, or nobody wants its reply."""
         known = journal.get(REPLY_KEY)
         if len(turn.envelope.body) > _LARGE:
-            await self._render_in_slices(turn.envelope)
-        incoming = self._incoming(turn)
-        for entry in incoming:
-            turn_result.history.add_written(self._in_json(entry), entry)
+            async with self._large:
+                incoming = self._incoming(turn, turn_result)
+                await asyncio.sleep(0)
+        else:
+            incoming = self._incoming(turn, turn_result)
         if known is not None:
             turn.phase = Phase.ACTING
             reply = Reply.from_json(known.payload)
@@ -541,8 +541,6 @@ class TurnRunner:
             if turn.task.order.closing and not turn.stopped:
                 await turn.task.order.passed()
         duration = milliseconds(time.perf_counter() - began)
-        if reply.size > _LARGE:
-            await _let_others_on()
         if turn.abandoned:
             return None
         turn.phase = Phase.ACTING
@@ -569,7 +567,14 @@ class TurnRunner:
             return None
         return None if reason is None else f"{reason}; {_ACT}"
 
-    def _incoming(self, turn: Turn) -> list[Entry]:
+    def _incoming(self, turn: Turn, turn_result: TurnResult) -> list[Entry]:
+        """Return what the agent sees, and add it to its history."""
+        incoming = self._seen(turn)
+        for entry in incoming:
+            turn_result.history.add_written(self._in_json(entry), entry)
+        return incoming
+
+    def _seen(self, turn: Turn) -> list[Entry]:
         control = turn.control
         if control is not None and control.kind is ControlKind.RESUME:
             return []  # the results of its calls are what the agent sees
@@ -580,35 +585,6 @@ class TurnRunner:
             self._rendered = turn.envelope, turn.envelope.to_entry()["content"]
         turn.shown = self._rendered[1]
         return [{"role": "user", "content": turn.shown}]
-
-    async def _render_in_slices(self, envelope: Envelope) -> None:
-        """Have the text and the JSON of a long message ready; others go on meanwhile."""
-        if self._rendered[0] is envelope:
-            await _let_others_on()
-            return
-        text = await self._in_slices(envelope.entry_parts())
-        written = await self._in_slices(to_json_pieces({"role": "user", "content": text}))
-        self._rendered, self._written = (envelope, text), (text, written)
-
-    async def _parts_in_slices(self, reply: Reply) -> list[str] | None:
-        """Return the parts of a long reply as JSON; None when JSON cannot hold them."""
-        try:
-            return [await self._in_slices(to_json_pieces(part)) for part in reply.parts]
-        except (ValueError, RecursionError):
-            return None
-
-    async def _in_slices(self, pieces: Iterable[str]) -> str:
-        """Join pieces of a long text, each of which takes time to be made.
-
-        One such text is made at a time. In between others go on, and every so often threads that
-        commit get the interpreter.
-        """
-        made = []
-        async with self._long_text:
-            for count, piece in enumerate(pieces, start=1):
-                made.append(piece)
-                await asyncio.sleep(0 if count % _SLICES else _FOR_OTHERS)
-        return "".join(made)
 
     def _in_json(self, incoming: Entry) -> str:
         """Return incoming mail as JSON; the recipients of a broadcast get the same text."""
@@ -630,11 +606,18 @@ class TurnRunner:
             raise AgentError(f"it tried to exit the program: {told}") from error
         except StoreError as error:  # not the engine's own
             raise AgentError(f"agent '{turn.agent}' failed: {error}") from error
-        settings = self.context.settings
         reply = _read(turn.agent, output)
-        texts = await self._parts_in_slices(reply) if reply.is_longer_than(_LARGE) else None
+        if not reply.is_longer_than(_LARGE):
+            return self._storable(turn, reply)
+        async with self._large:
+            reply = self._storable(turn, reply)
+            await asyncio.sleep(0)
+            return reply
+
+    def _storable(self, turn: Turn, reply: Reply) -> Reply:
+        settings = self.context.settings
         try:
-            return reply.storable(settings.max_reply_bytes, settings.max_argument_bytes, texts)
+            return reply.storable(settings.max_reply_bytes, settings.max_argument_bytes)
         except ValueError as error:
             problem = f"agent '{turn.agent}' returned what JSON cannot hold: {error}"
             raise AgentError(problem) from error
@@ -708,15 +691,6 @@ class TurnRunner:
         else:
             turn_result.failure = reason
         await self.turn_end.commit(turn, turn_result, dead=dead)
-
-
-async def _let_others_on() -> None:
-    """Give the event loop away for a moment when much text is on its way through a turn.
-
-    What is done with a text of 1 MB takes the loop several milliseconds before the agent's call and
-    after it; whoever asks for little meanwhile is served in between.
-    """
-    await asyncio.sleep(_FOR_OTHERS)
 
 
 def _reason(turn: Turn, error: Exception) -> str:
