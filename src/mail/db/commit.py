@@ -216,11 +216,13 @@ class CommitVerbs(Verbs):
             DeskConflict: what is in ``desk`` is refused; see `LetterVerbs.post_letters`.
         """
         short, records = ShortCommit(commit, {}), _records(commit)
-        if max(map(len, records), default=0) > LARGE:
-            quick = sum(map(len, records)) <= _QUICK
+        text = "".join(records)
+        if len(text) > LARGE and max(map(len, records)) > LARGE:
+            quick = len(text) <= _QUICK
             short = lifted(commit) if quick else await self._lifted_aside(commit)
             records = _records(short.commit)
-        size = text_size("".join(records)) + _ROW_BYTES * len(records)
+            text = "".join(records)
+        size = text_size(text) + _ROW_BYTES * len(records)
         return await self.driver.transaction(partial(self._commit, commit, short, size))
 
     def _commit(self, commit: Commit, short: ShortCommit, added: int) -> Verb[Receipt]:

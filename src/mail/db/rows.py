@@ -109,7 +109,7 @@ def list_text(texts: Sequence[str]) -> str:
 
 def namespace_text(namespace: tuple[str, ...]) -> str:
     """Return a namespace as its key: a compact JSON list, in ASCII."""
-    return json.dumps(namespace, separators=(",", ":"))
+    return f"[{','.join(map(_quoted, namespace))}]"
 
 
 def namespace_range(prefix: tuple[str, ...]) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 from mail.core.runtime.delivery import Mail
-from mail.core.runtime.subjects import TaskSubject
+from mail.core.runtime.subjects import TaskSubject, together
 from mail.core.runtime.transaction import Ending, TaskChange
 from mail.core.runtime.turn_result import EventDraft
 from mail.testing import replies
@@ -40,7 +40,7 @@ async def test_a_new_subject_takes_part_in_turns_and_endings() -> None:
         }
     )
     audit = Audit()
-    runtime._context.subjects = (*runtime._context.subjects, audit)
+    runtime._context.subjects = together(runtime._context.subjects, audit)
     await runtime.submit_and_wait(user_message())
     task = await runtime.read_task("task-1")
     assert task is not None

@@ -1,6 +1,6 @@
 """The parts of one runtime instance, put together once; every step takes them from here."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -137,7 +137,7 @@ class RuntimeContext:
     events: EventLog
     outside: Outside
     status: Status
-    subjects: Sequence[TaskSubject] = ()
+    subjects: TaskSubject = field(default_factory=TaskSubject)
     wake: Callable[[], None] = lambda: None
     under_way: set["asyncio.Task[None]"] = field(default_factory=set)
 

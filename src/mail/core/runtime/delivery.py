@@ -124,10 +124,9 @@ class MailDelivery:
         if to is None:
             guests = self.context.parts.participants
             to = local_recipients(envelope, self.context.agents, self.context.swarm, guests)
-            for subject in self.context.subjects:
-                subject.addressed(mail, envelope)
+            self.context.subjects.addressed(mail, envelope)
         for name in to:
-            if self._is_taken(mail, name, envelope, control):
+            if self.context.subjects.takes(mail, name, envelope, control):
                 continue
             delivery = Delivery(envelope.task_id, name, tier, interrupts, payload, instruction)
             mail.queued_messages.append(QueuedMessage(delivery, envelope, control))
@@ -135,11 +134,6 @@ class MailDelivery:
         mail.task.asks.note(envelope, self.context.swarm, self.context.parts.participants)
         if not silent:
             mail.events.append(message_event(payload, mail.moment))
-
-    def _is_taken(self, mail: Mail, name: str, envelope: Envelope, control: Control | None) -> bool:
-        return any(
-            subject.takes(mail, name, envelope, control) for subject in self.context.subjects
-        )
 
     def instruct(self, mail: Mail, agent: str, control: Control | None) -> None:
         """Have an agent go on with the results of calls, or with another instruction."""

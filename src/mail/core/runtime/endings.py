@@ -206,8 +206,7 @@ class Endings:
             settled=settled,
             memories=() if task.offer is NO_OFFER else take_back(task, message.timestamp),
         )
-        for subject in self.context.subjects:
-            subject.ended(change, ending)
+        self.context.subjects.ended(change, ending)
         return ending
 
 

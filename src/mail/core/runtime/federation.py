@@ -257,7 +257,7 @@ class FederationSubject(TaskSubject):
         task, memory, mail = change.task, change.memory, change.mail
         if change.others or task.arriving or change.unread or mail.queued_messages:
             return False
-        if any(subject.awaits(change) for subject in self.context.subjects):
+        if self.context.subjects.awaits(change):
             return False
         if memory.row.state.is_open:
             waits = task.loaded and memory.row.state is TaskState.RUNNING and change.ending is None

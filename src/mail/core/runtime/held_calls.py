@@ -614,8 +614,7 @@ class Decision:
     def go_on(self) -> None:
         """Forward results to other swarms, and wake agents that have all of theirs."""
         for agent, results in self.away.items():
-            for subject in self.context.subjects:
-                subject.answered(self.mail, agent, results)
+            self.context.subjects.answered(self.mail, agent, results)
         if self.carried_out:
             return
         controls = {row.agent: row.control for row in self.calls.values()}

@@ -33,6 +33,7 @@ from mail.core.runtime.runs import FollowedRun, Run
 from mail.core.runtime.scheduler import Scheduler
 from mail.core.runtime.set_aside import SetAside
 from mail.core.runtime.settings import UNSET, RuntimeSettings, Unset
+from mail.core.runtime.subjects import together
 from mail.core.runtime.submission import RunRequest, Submissions
 from mail.core.runtime.system_messages import SystemMessages
 from mail.core.runtime.teams import TeamSubject
@@ -185,7 +186,7 @@ class MAILRuntime(Federation, RuntimeViews):
         system_messages = SystemMessages(context, endings, mail_delivery)
         self._turn_end = TurnEnd(context, endings, mail_delivery, system_messages)
         federation = FederationSubject(context, mail_delivery, system_messages, self._hints)
-        context.subjects = (
+        context.subjects = together(
             TeamSubject(context, mail_delivery, self._turn_end.check),
             PauseSubject(context, mail_delivery, endings, self._watch_deadlines),
             ManualSubject(context),
@@ -335,8 +336,7 @@ class MAILRuntime(Federation, RuntimeViews):
         for task in self._context.active_tasks:
             for waiter in list(task.waiters):
                 waiter.fail(ShuttingDown(task.task_id))
-            for subject in self._context.subjects:
-                subject.stopped(task)
+            self._context.subjects.stopped(task)
         self._context.events.close()
         self.shutdown_event.set()
 

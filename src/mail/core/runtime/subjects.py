@@ -1,11 +1,12 @@
 """What subjects add to the changes of a task: federation, letters, teams, pauses, manual mode.
 
 Each is a module of its own with a class derived from `TaskSubject`, which the runtime makes and
-registers. The end of a turn, the end of a run and the commit call all of them, in the order of
-registration, and name none. So a new one touches no module of another.
+registers. The end of a turn, the end of a run and the commit call them `together`, and name none.
+So a new one touches no module of another.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
 from mail.core.envelope import Envelope
@@ -98,3 +99,31 @@ class TaskSubject:
 
     def stopped(self, task: ActiveTask) -> None:
         """Let go of those who wait, because the runtime stops."""
+
+
+def together(*subjects: TaskSubject) -> TaskSubject:
+    """Return subjects as one: each of its methods calls, in order, those that add something."""
+    whole = TaskSubject()
+    for name, nothing in vars(TaskSubject).items():
+        if name.startswith("_"):
+            continue
+        methods = [getattr(subject, name) for subject in subjects]
+        methods = [each for each in methods if getattr(each, "__func__", None) is not nothing]
+        if methods:
+            several = _awaited if asyncio.iscoroutinefunction(nothing) else _called
+            setattr(whole, name, methods[0] if len(methods) == 1 else several(methods))
+    return whole
+
+
+def _called(methods: Sequence[Callable[..., bool | None]]) -> Callable[..., bool]:
+    return lambda *arguments: any(method(*arguments) for method in methods)
+
+
+def _awaited(methods: Sequence[Callable[..., Awaitable[bool | None]]]) -> Callable[..., Any]:
+    async def call(*arguments: object) -> bool:
+        for method in methods:
+            if await method(*arguments):
+                return True
+        return False
+
+    return call

@@ -368,8 +368,7 @@ class Submissions:
         store, owner = self.context.store, self.context.owner
         calls = await store.calls(owner, task.task_id)
         task.calls = {call.key: call for call in calls if not call.is_wait}
-        for subject in self.context.subjects:
-            subject.restored(task, calls)
+        self.context.subjects.restored(task, calls)
         task.offer = await load_offer(self.context, task.task_id)
         task.times.go_on_from(await store.latest_time(owner, task.task_id))
         await self._restore_ledger(task, row)
@@ -458,8 +457,7 @@ class Submissions:
     ) -> None:
         task.steps_due[ref] = answer
         if self.context.status.closed:
-            for subject in self.context.subjects:
-                subject.stopped(task)
+            self.context.subjects.stopped(task)
 
     async def decide(
         self, task_id: str, approval_id: str, answer: Answer, by: Answerer

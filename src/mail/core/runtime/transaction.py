@@ -205,8 +205,7 @@ class TaskChange:
             self.ending.add_to(commit)
         if memory is not None:
             commit.ledger = ledger
-            for subject in self.context.subjects:
-                subject.collected(self, commit)
+            self.context.subjects.collected(self, commit)
         return commit
 
     async def _commit(self, commit: Commit) -> None:
@@ -233,13 +232,12 @@ class TaskChange:
         context, pause = self.context, _FIRST_PAUSE
         while True:
             try:
-                for subject in context.subjects:
-                    await subject.prepare(commit)
+                await context.subjects.prepare(commit)
                 commit.task = self._row()
                 receipt = await self._store(commit)
             except DeskConflict:
                 context.status.degraded = None
-                if not (self.patient and await self._is_repaired(commit)):
+                if not (self.patient and await context.subjects.repaired(commit)):
                     raise
             except StoreConflict:
                 context.status.degraded = None
@@ -252,12 +250,6 @@ class TaskChange:
             else:
                 context.status.degraded = None
                 return receipt
-
-    async def _is_repaired(self, commit: Commit) -> bool:
-        for subject in self.context.subjects:
-            if await subject.repaired(commit):
-                return True
-        return False
 
     def _row(self) -> TaskRow:
         """Return the row that is stored: what model calls have used is the newest."""

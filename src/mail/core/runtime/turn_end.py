@@ -74,12 +74,11 @@ class TurnEnd:
             if ending.result.ended_by:
                 known = {"task_id": change.task.task_id, "limit": change.task.row.max_steps}
                 change.on_applied(partial(logger.warning, _LIMIT_ENDED, extra=known))
-        for subject in self.context.subjects:
-            subject.last(change, turn_result)
+        self.context.subjects.last(change, turn_result)
 
     async def unwanted(self, turn: Turn) -> bool:
         """Consume a turn's mail if nobody wants the turn any more; tell whether that is so."""
-        if not any(subject.unwanted(turn) for subject in self.context.subjects):
+        if not self.context.subjects.unwanted(turn):
             return False
         commit = TurnCommit(self.context.owner, turn.task.row, seq=turn.seq)
         async with TaskChange(self.context, turn.task, commit=commit):
@@ -170,8 +169,7 @@ class TurnEnd:
         """Look after a task that no turn will look after: finish or pause it when it is stuck."""
         if task.deleted:
             return
-        watched = any(subject.watches(task) for subject in self.context.subjects)
-        if not (watched or self._is_to_be_looked_after(task)):
+        if not (self.context.subjects.watches(task) or self._is_to_be_looked_after(task)):
             return
         async with TaskChange(self.context, task) as change:
             if self._is_to_be_looked_after(task):
@@ -235,8 +233,7 @@ class TurnEnd:
         if turn.buffered and turn_result.failure is None:
             commit.settled = tuple(queued.seq for queued in turn.buffered)
             change.read.update(queued.envelope.id for queued in turn.buffered)
-        for subject in self.context.subjects:
-            subject.concluded(change, turn, turn_result)
+        self.context.subjects.concluded(change, turn, turn_result)
         memory.change(steps=memory.row.steps + turn.counted)
         memory.note_read(turn, turn_result.handled)
         if turn_result.mail and memory.row.state is not TaskState.CANCELLED:
@@ -286,7 +283,7 @@ class TurnEnd:
             change.ending = self.endings.complete(change, turn, turn_result.completes)
         elif turn.at_limit:
             change.ending = self.system_messages.what_there_is(change, turn)
-        elif any(subject.pauses(change, turn, turn_result) for subject in self.context.subjects):
+        elif self.context.subjects.pauses(change, turn, turn_result):
             return None
         elif turn_result.reprompts:
             notice, instruction = self.system_messages.follow_up(turn, turn_result.reprompts)
@@ -318,7 +315,7 @@ class TurnEnd:
             "agent_error", f"error of agent {turn.agent}: {reason}", {"caller": turn.agent}
         )
         turn_result.events.append(error.row(change.mail.moment))
-        if any(subject.failed(change, turn, reason) for subject in self.context.subjects):
+        if self.context.subjects.failed(change, turn, reason):
             return
         origin = turn.origin
         if origin is None or origin.is_person or origin.address not in self.context.agents:
@@ -344,8 +341,7 @@ class TurnEnd:
                 change.ending = self.endings.fail(change, memory.exhausted, over_budget=True)
             return
         if memory.row.state is TaskState.PAUSED:
-            for subject in self.context.subjects:
-                subject.paused(change)
+            self.context.subjects.paused(change)
             return
         stuck = sum(bool(memory.asked_calls(agent)) for agent in task.away) if task.away else 0
         coming = task.arriving > stuck or change.mail.queued_messages or follows
@@ -355,7 +351,7 @@ class TurnEnd:
     def _stand_still(self, change: TaskChange) -> None:
         """Decide what becomes of a task in which nothing happens any more."""
         memory = change.memory
-        if any(subject.idle(change) for subject in self.context.subjects):
+        if self.context.subjects.idle(change):
             return
         elsewhere = memory.host or memory.guest
         if memory.guest and memory.handled:

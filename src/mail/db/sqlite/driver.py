@@ -232,11 +232,11 @@ def _read(readers: SimpleQueue[sqlite3.Connection], verb: Callable[[], Verb[T]])
 
 def run_verb(verb: Callable[[], Verb[T]], cursor: sqlite3.Cursor) -> T:
     """Run a verb's statements in the transaction that is open."""
-    statements = verb()
+    send = verb().send
     result: Any = None
     try:
         while True:
-            result = _execute(cursor, statements.send(result))
+            result = _execute(cursor, send(result))
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
 
