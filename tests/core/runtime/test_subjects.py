@@ -48,3 +48,29 @@ async def test_a_new_subject_takes_part_in_turns_and_endings() -> None:
     assert told == ["the run ended completed"]
     assert audit.counts == {"messages": 3, "turns": 3}
     await runtime.shutdown()
+
+
+class Named(TaskSubject):
+    """Says what it was asked; ``takes`` tells whether it takes messages."""
+
+    def __init__(self, name: str, asked: list[str], *, takes: bool = False) -> None:
+        self.name, self.asked, self.is_taker = name, asked, takes
+
+    def takes(self, *_: object) -> bool:
+        self.asked.append(self.name)
+        return self.is_taker
+
+    async def prepare(self, _: object) -> None:
+        self.asked.append(f"{self.name} prepares")
+
+
+async def test_of_several_subjects_those_behind_one_that_takes_a_message_are_not_asked() -> None:
+    asked: list[str] = []
+    first, second = Named("first", asked), Named("second", asked, takes=True)
+    whole = together(TaskSubject(), first, second, Named("third", asked))
+    message: Any = None
+    assert whole.takes(message, "worker", message, None)
+    assert asked == ["first", "second"]
+    await whole.prepare(message)
+    assert asked[2:] == ["first prepares", "second prepares", "third prepares"]
+    assert not whole.unwanted(message) and not together().takes(message, "", message, None)
