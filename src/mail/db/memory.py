@@ -15,9 +15,8 @@ from mail.db.driver import Change, Query, Verb, write
 from mail.db.migrate import migrate, packaged_migrations
 from mail.db.records import Owner
 from mail.db.rows import LAST_WORDS, OWNED
-from mail.db.sqlite.connect import REFUSALS, as_store_error
+from mail.db.sqlite.connect import REFUSALS, as_store_error, run_verb
 from mail.db.sqlite.dialect import SQLiteDialect
-from mail.db.sqlite.driver import run_verb
 from mail.db.store import Store
 from mail.db.sweep import BURIED_VALUES, ENDED, PARTS
 

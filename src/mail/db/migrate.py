@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 from functools import partial
 from importlib import resources
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
-from mail.db.driver import Query, Verb
+from mail.db.driver import Verb
 from mail.db.old_texts import change_marks
+from mail.db.sqlite.connect import run_verb
 from mail.errors import StoreError
 
 _VERSIONS = """
@@ -132,26 +133,11 @@ def _apply(connection: sqlite3.Connection, migration: Migration) -> None:
     for statement in _statements(migration.script):
         connection.execute(statement)
     if migration.step is not None:
-        _run(connection, migration.step())
+        run_verb(migration.step, connection.cursor())
     connection.execute(
         "INSERT INTO schema_version VALUES (?, ?, ?)",
         (migration.version, migration.name, datetime.now(UTC).isoformat()),
     )
-
-
-def _run(connection: sqlite3.Connection, step: Verb[None]) -> None:
-    result: Any = None
-    try:
-        while True:
-            statement = step.send(result)
-            text = statement.text.replace("$", "?")
-            values: Any = statement.values
-            if isinstance(statement, Query):
-                result = connection.execute(text, values).fetchall()
-            else:
-                result = connection.executemany(text, values)
-    except StopIteration:
-        pass
 
 
 def _statements(script: str) -> Iterator[str]:

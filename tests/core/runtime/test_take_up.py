@@ -9,7 +9,7 @@ from mail.core.tasks import TaskState
 from mail.db.commit import Commit
 from mail.db.ledger import LedgerPart, Question
 from mail.db.records import EventRow, Owner, TaskRow
-from mail.db.sqlite import driver as sqlite_driver
+from mail.db.sqlite import connect
 from mail.db.sqlite.driver import SQLiteStore
 from mail.testing import tool_calls
 from tests.support.swarm import last_body, runtime_of, supervisor, user_message, worker
@@ -31,7 +31,7 @@ async def test_a_task_with_50_000_events_is_taken_up_like_one_with_100(
     for task_id, count in (("first", 100), ("small", 100), ("large", 50_000)):
         await store.commit(old_task(owner, task_id, count))
     seen: list[tuple[str, int]] = []
-    execute = sqlite_driver._execute
+    execute = connect._execute
 
     def noted(connection: Any, statement: Any) -> Any:
         result = execute(connection, statement)
@@ -39,7 +39,7 @@ async def test_a_task_with_50_000_events_is_taken_up_like_one_with_100(
         return result
 
     costs = []
-    monkeypatch.setattr(sqlite_driver, "_execute", noted)
+    monkeypatch.setattr(connect, "_execute", noted)
     for task_id in ("first", "small", "large"):  # with the first the swarm begins its work
         seen.clear()
         message = await swarm.submit_and_wait(user_message("go on", task_id), timeout=60)

@@ -23,7 +23,7 @@ from mail.db.desk_search import (
 )
 from mail.db.memory import MemoryStore
 from mail.db.migrate import migrate, packaged_migrations
-from mail.db.postgres import driver
+from mail.db.postgres import connect
 from mail.db.postgres.driver import PostgresStore
 from mail.db.postgres.migrate import migrate as migrate_postgres
 from mail.db.store import Store
@@ -498,14 +498,14 @@ async def test_a_search_does_not_read_what_others_have(
 async def plan_of(store: Store, url: str, query: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return how PostgreSQL goes about what a search asks it."""
     asked: list[tuple[Any, ...]] = []
-    execute = driver._execute
+    execute = connect._execute
 
-    async def noted(connection: Any, statement: Any) -> Any:
+    async def noted(connection: Any, statement: Any, *more: Any) -> Any:
         asked.append((statement.text, *statement.values))
-        return await execute(connection, statement)
+        return await execute(connection, statement, *more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(driver, "_execute", noted)
+        patch.setattr(connect, "_execute", noted)
         await found(store, query)
     connection = await asyncpg.connect(url)
     plans = [await connection.fetch(f"EXPLAIN {text}", *values) for text, *values in asked]

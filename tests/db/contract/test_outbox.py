@@ -8,7 +8,7 @@ import pytest
 
 from mail.core.tasks import TaskState
 from mail.db.commit import Commit, Receipt
-from mail.db.postgres import driver as postgres_driver
+from mail.db.postgres import connect as postgres
 from mail.db.records import (
     HistoryRow,
     IdempotencyRow,
@@ -18,7 +18,7 @@ from mail.db.records import (
     OutboxRow,
     Owner,
 )
-from mail.db.sqlite import driver as sqlite_driver
+from mail.db.sqlite import connect as sqlite
 from mail.db.store import Store
 from mail.errors import KeyTaken, MailTaken, StoreConflict, StoreError
 from mail.testing.kills import KillingStore, KillPoint
@@ -622,14 +622,14 @@ async def _spied(store: Any, post: Commit, seen: list[str]) -> Receipt:
     """Commit, and note the statements that it takes."""
 
     def note(execute: Any) -> Any:
-        def noted(connection: Any, statement: Any) -> Any:
+        def noted(connection: Any, statement: Any, *more: Any) -> Any:
             seen.append(statement.text)
-            return execute(connection, statement)
+            return execute(connection, statement, *more)
 
         return noted
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (postgres_driver, sqlite_driver):
+        for module in (postgres, sqlite):
             patch.setattr(module, "_execute", note(module._execute))
         receipt: Receipt = await store.commit(post)
     return receipt

@@ -7,11 +7,12 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import asyncpg
 
+from mail.db.driver import Batch, Change, Query, Statement, Verb
 from mail.db.postgres.dialect import Connection, Pool, decode_text, encode_text
 from mail.errors import ConfigError, StoreError
 
@@ -217,3 +218,29 @@ def _reason(exc: Exception) -> str:
     if isinstance(exc, TimeoutError):
         return "it did not answer in time"
     return str(exc) if isinstance(exc, OSError) else type(exc).__name__
+
+
+async def run_verb(
+    verb: Callable[[], Verb[T]], connection: Connection, *, seconds: float | None = None
+) -> T:
+    """Run a verb's statements on a connection, each in so many seconds if not in the usual time."""
+    statements = verb()
+    result: Any = None
+    try:
+        while True:
+            result = await _execute(connection, statements.send(result), seconds)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+async def _execute(connection: Connection, statement: Statement, seconds: float | None) -> Any:
+    text, values = statement.text, statement.values
+    if isinstance(statement, Query):
+        return await connection.fetch(text, *values, timeout=seconds)
+    if isinstance(statement, Change):
+        status = await connection.execute(text, *values, timeout=seconds)
+        return int(status.rpartition(" ")[2])  # as "UPDATE 3", "INSERT 0 3"
+    if isinstance(statement, Batch):
+        return await connection.executemany(text, values, timeout=seconds)
+    text = f"{text} RETURNING {statement.number}"
+    return [number for (number,) in await connection.fetchmany(text, values, timeout=seconds)]

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
-from mail.db.driver import Batch, Change, Query, Statement, Verb
+from mail.db.driver import Verb
 from mail.db.keys import RegistryVerbs
 from mail.db.migrate import packaged_migrations
 from mail.db.postgres.connect import (
@@ -27,9 +27,10 @@ from mail.db.postgres.connect import (
     check_dsn,
     in_store_terms,
     make_pool,
+    run_verb,
     with_retries,
 )
-from mail.db.postgres.dialect import Connection, Pool, PostgresDialect
+from mail.db.postgres.dialect import Pool, PostgresDialect
 from mail.db.postgres.migrate import check_encoding, migrate, missing_tables
 from mail.db.postgres.swarm_lock import ClaimKeeper
 from mail.db.postgres.writer import Work, Writer
@@ -275,34 +276,11 @@ class PostgresDriver:
 
     async def read(self, verb: Callable[[], Verb[T]]) -> T:
         """See `Driver.read`. Each of its statements sees one moment."""
-        return await self._opened().reader.run(partial(_run_verb, verb))
+        return await self._opened().reader.run(partial(run_verb, verb))
 
     async def transaction(self, verb: Callable[[], Verb[T]]) -> T:
         """See `Driver.transaction`."""
-        return await self._opened().writer.run(partial(_run_verb, verb))
-
-
-async def _run_verb(verb: Callable[[], Verb[T]], connection: Connection) -> T:
-    """Run a verb's statements on a connection."""
-    statements = verb()
-    result: Any = None
-    try:
-        while True:
-            result = await _execute(connection, statements.send(result))
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
-
-
-async def _execute(connection: Connection, statement: Statement) -> Any:
-    if isinstance(statement, Query):
-        return await connection.fetch(statement.text, *statement.values)
-    if isinstance(statement, Change):
-        status = await connection.execute(statement.text, *statement.values)
-        return int(status.rpartition(" ")[2])  # as "UPDATE 3", "INSERT 0 3"
-    if isinstance(statement, Batch):
-        return await connection.executemany(statement.text, statement.values)
-    text = f"{statement.text} RETURNING {statement.number}"
-    return [number for (number,) in await connection.fetchmany(text, statement.values)]
+        return await self._opened().writer.run(partial(run_verb, verb))
 
 
 class PostgresStore(RegistryVerbs, Store):

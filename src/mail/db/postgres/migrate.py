@@ -3,10 +3,10 @@
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from mail.db.driver import Query, Verb
 from mail.db.migrate import Migration, check_current, pending_migrations
+from mail.db.postgres.connect import run_verb
 from mail.db.postgres.dialect import Connection
 from mail.db.postgres.swarm_lock import claim_holder
 from mail.errors import StoreError, StoreLocked
@@ -95,27 +95,13 @@ async def _apply_pending(connection: Connection, migrations: Sequence[Migration]
     for migration in pending:
         await connection.execute(migration.script, timeout=_MIGRATION_SECONDS)
         if migration.step is not None:
-            await _run(connection, migration.step())
+            await run_verb(migration.step, connection, seconds=_MIGRATION_SECONDS)
         await connection.execute(
             "INSERT INTO schema_version (version, name) VALUES ($1, $2)",
             migration.version,
             migration.name,
         )
     return len(pending)
-
-
-async def _run(connection: Connection, step: Verb[None]) -> None:
-    result: Any = None
-    try:
-        while True:
-            statement = step.send(result)
-            text, values = statement.text, statement.values
-            if isinstance(statement, Query):
-                result = await connection.fetch(text, *values, timeout=_MIGRATION_SECONDS)
-            else:
-                result = await connection.executemany(text, values, timeout=_MIGRATION_SECONDS)
-    except StopIteration:
-        pass
 
 
 async def _check_unserved(connection: Connection, claimed: str | None) -> None:

@@ -1,12 +1,20 @@
-"""SQLite files, connections to them as the store needs them, and errors in the store's terms."""
+"""SQLite files, connections to them as the store needs them, and what is done on these.
+
+Errors are told in the store's terms.
+"""
 
 import os
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
+from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
+from mail.db.driver import Batch, Change, Query, Statement, Verb
 from mail.errors import StoreError
+
+T = TypeVar("T")
 
 REFUSALS: Final = (sqlite3.Error, UnicodeEncodeError, OverflowError)
 """What Python's module raises for statements and values that cannot be."""
@@ -153,3 +161,35 @@ def _connect(path: Path | str, *, uri: bool = False) -> sqlite3.Connection:
     )
     connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
     return connection
+
+
+def run_verb(verb: Callable[[], Verb[T]], cursor: sqlite3.Cursor) -> T:
+    """Run a verb's statements in the transaction that is open."""
+    send = verb().send
+    result: Any = None
+    try:
+        while True:
+            result = _execute(cursor, send(result))
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+def _execute(cursor: sqlite3.Cursor, statement: Statement) -> Any:
+    text = _numbered(statement.text)
+    values: Any = statement.values
+    kind = type(statement)
+    if kind is Query:
+        return cursor.execute(text, values).fetchall()
+    if kind is Change:
+        return cursor.execute(text, values).rowcount
+    if kind is Batch and len(values) == 1:  # `executemany` costs more
+        return cursor.execute(text, *values)
+    if kind is Batch:
+        return cursor.executemany(text, values)
+    return [cursor.execute(text, row).lastrowid for row in values]
+
+
+@lru_cache(maxsize=1024)
+def _numbered(text: str) -> str:
+    """Return a statement with its parameters as SQLite numbers them."""
+    return text.replace("$", "?")

@@ -10,12 +10,12 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeVar
+from typing import ClassVar, Final, Literal, NamedTuple, TypeVar
 
-from mail.db.driver import Batch, Change, Query, Statement, Verb
+from mail.db.driver import Verb
 from mail.db.migrate import (
     check_current,
     migrate,
@@ -31,6 +31,7 @@ from mail.db.sqlite.connect import (
     connect_reader,
     connect_writer,
     create_file,
+    run_verb,
 )
 from mail.db.sqlite.dialect import SQLiteDialect
 from mail.db.sqlite.lock import DatabaseLock, WriteQueue
@@ -228,38 +229,6 @@ def _read(readers: SimpleQueue[sqlite3.Connection], verb: Callable[[], Verb[T]])
         raise as_store_error(exc) from exc
     finally:
         readers.put(connection)
-
-
-def run_verb(verb: Callable[[], Verb[T]], cursor: sqlite3.Cursor) -> T:
-    """Run a verb's statements in the transaction that is open."""
-    send = verb().send
-    result: Any = None
-    try:
-        while True:
-            result = _execute(cursor, send(result))
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
-
-
-def _execute(cursor: sqlite3.Cursor, statement: Statement) -> Any:
-    text = _numbered(statement.text)
-    values: Any = statement.values
-    kind = type(statement)
-    if kind is Query:
-        return cursor.execute(text, values).fetchall()
-    if kind is Change:
-        return cursor.execute(text, values).rowcount
-    if kind is Batch and len(values) == 1:  # `executemany` costs more
-        return cursor.execute(text, *values)
-    if kind is Batch:
-        return cursor.executemany(text, values)
-    return [cursor.execute(text, row).lastrowid for row in values]
-
-
-@lru_cache(maxsize=1024)
-def _numbered(text: str) -> str:
-    """Return a statement with its parameters as SQLite numbers them."""
-    return text.replace("$", "?")
 
 
 class SQLiteStore(Store):
