@@ -164,6 +164,7 @@ class CallFilter(NamedTuple):
 
 
 _READ: Final = CallRow._fields[:-1]
+"""All but ``texts``, which `whole_rows` has at the end."""
 _COLUMNS: Final = ", ".join(_READ)
 _WIDTH: Final = len(CallRow._fields)
 

@@ -58,8 +58,8 @@ DELETE FROM journal WHERE message IN (SELECT seq FROM messages WHERE task = $1 A
 _CANCEL_MAIL: Final = "UPDATE messages SET state = 'cancelled' WHERE task = $1 AND state = 'ready'"
 
 _ADD_MESSAGE: Final = """
-INSERT INTO messages (task, recipient, tier, interrupt, state, attempts, control, payload, texts)
-VALUES ($1, $2, $3, $4, 'ready', $5, $6, $7, $8)
+INSERT INTO messages (task, recipient, tier, interrupt, payload, control, attempts, texts, state)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'ready')
 """
 
 _ADD_HISTORY: Final = """
@@ -386,19 +386,7 @@ def _take_mail(swarm: str, row: InboxRow | None) -> Verb[None]:
 
 
 def _add_messages(commit: Commit, task: int) -> Verb[tuple[int, ...]]:
-    values = [
-        (
-            task,
-            mail.recipient,
-            mail.tier,
-            mail.interrupt,
-            mail.attempts,
-            mail.control,
-            mail.payload,
-            mail.texts,
-        )
-        for mail in commit.deliveries
-    ]
+    values = [(task, *mail[1:6], mail.attempts, mail.texts) for mail in commit.deliveries]
     return tuple((yield Insert(_ADD_MESSAGE, "seq", values)))
 
 

@@ -164,7 +164,7 @@ class Ledger:
     def _set_waited(self, question: Question, *, waited: bool) -> None:
         if waited:
             self.waiting = self.waiting | {question.key: question}
-        elif self.waiting and question.key in self.waiting:
+        elif question.key in self.waiting:
             self.waiting = {k: each for k, each in self.waiting.items() if k != question.key}
 
     def note(self, envelope: Envelope, swarm: str, participants: Collection[str] = ()) -> None:

@@ -5,7 +5,7 @@ registers. The end of a turn, the end of a run and the commit call them `togethe
 So a new one touches no module of another.
 """
 
-import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -110,7 +110,7 @@ def together(*subjects: TaskSubject) -> TaskSubject:
         methods = [getattr(subject, name) for subject in subjects]
         methods = [each for each in methods if getattr(each, "__func__", None) is not nothing]
         if methods:
-            several = _awaited if asyncio.iscoroutinefunction(nothing) else _called
+            several = _awaited if inspect.iscoroutinefunction(nothing) else _called
             setattr(whole, name, methods[0] if len(methods) == 1 else several(methods))
     return whole
 

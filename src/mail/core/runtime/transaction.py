@@ -409,8 +409,8 @@ def to_its_end(
 
     ``under_way`` holds it then.
 
-    A shielded asyncio task would do the same, at the cost of a task each time, and `asyncio.shield`
-    of each future at thrice the cost.
+    A shielded asyncio task would do the same, at the cost of a task each time. Here one is made
+    when it comes to that.
     """
     while True:
         try:

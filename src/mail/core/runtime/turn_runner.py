@@ -575,6 +575,7 @@ class TurnRunner:
         return incoming
 
     def _seen(self, turn: Turn) -> list[Entry]:
+        """Return the new entries that the agent sees."""
         control = turn.control
         if control is not None and control.kind is ControlKind.RESUME:
             return []  # the results of its calls are what the agent sees

@@ -230,7 +230,8 @@ async def run_verb(
         while True:
             result = await _execute(connection, statements.send(result), seconds)
     except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
+        returned: T = end.value
+        return returned
 
 
 async def _execute(connection: Connection, statement: Statement, seconds: float | None) -> Any:

@@ -171,7 +171,8 @@ def run_verb(verb: Callable[[], Verb[T]], cursor: sqlite3.Cursor) -> T:
         while True:
             result = _execute(cursor, send(result))
     except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
+        returned: T = end.value
+        return returned
 
 
 def _execute(cursor: sqlite3.Cursor, statement: Statement) -> Any:
