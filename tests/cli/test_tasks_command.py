@@ -249,7 +249,8 @@ async def test_tasks_of_callers_without_a_token_are_listed(
     await store.open()
     stranger = Owner("test-swarm", "user", "vouched-for-elsewhere")
     row = TaskRow("done", str(stranger), (str(stranger),), "2026-01-01T00:00:00+00:00", "solo")
-    await store.commit(Commit(owner=stranger, task=row._replace(state=TaskState.COMPLETED)))
+    row = row._replace(state=TaskState.COMPLETED)
+    await store.commit(Commit(owner=stranger, task=row, new=True))
     await store.close()
     assert await mail("tasks", "list") == 0
     assert "user:vouched-for-elsewhere" in capsys.readouterr().out

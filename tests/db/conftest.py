@@ -19,6 +19,9 @@ NOW = "2026-01-01T10:00:00.000000+00:00"
 class Rows:
     """Rows with sensible fields; every maker takes overrides."""
 
+    def __init__(self) -> None:
+        self._begun: set[tuple[Owner, str]] = set()
+
     now = NOW
     alice = Owner("example", "user", "alice")
     bob = Owner("example", "user", "bob")
@@ -42,8 +45,12 @@ class Rows:
         return EventRow(kind=kind, **{"timestamp": NOW} | changes)
 
     def post(self, task_id: str = "t1", **changes: Any) -> Commit:
-        fields: dict[str, Any] = {"owner": self.alice, "task": self.task(task_id)}
-        return Commit(**fields | changes)
+        """Make a commit; a test's first one for a task begins it."""
+        fields: dict[str, Any] = {"owner": self.alice, "task": self.task(task_id)} | changes
+        place = (fields["owner"], fields["task"].task_id)
+        post = Commit(**{"new": place not in self._begun} | fields)
+        self._begun.add(place)
+        return post
 
     def turn(self, seq: int, task_id: str = "t1", **changes: Any) -> TurnCommit:
         fields: dict[str, Any] = {"owner": self.alice, "task": self.task(task_id)}

@@ -283,6 +283,7 @@ class TestDatabasesOf136:
         assert [entry["content"] for entry in json.loads(history)] == ["hi", "yo"]
         more = HistoryRow("supervisor", '[{"role": "assistant", "content": "more"}]')
         post = rows.post(
+            new=False,
             task=rows.task("older", state=TaskState.COMPLETED),
             histories=(more,),
             events=(rows.event(),),

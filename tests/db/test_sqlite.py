@@ -300,7 +300,7 @@ class TestFailures:
             await store.commit(rows.post())
         foreign.execute("ROLLBACK")
         foreign.close()
-        await store.commit(rows.post())
+        await store.commit(rows.post(new=True))
 
     async def test_a_missing_folder_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="nowhere for the database does not exist; create it"):

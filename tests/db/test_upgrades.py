@@ -220,7 +220,7 @@ async def test_texts_of_the_version_before_are_continued(database: Database, row
     await store.open()
     try:
         answer = (HistoryRow("supervisor", json.dumps([TEXT])),)
-        receipt = await store.commit(rows.post(histories=answer, snapshot=True))
+        receipt = await store.commit(rows.post(new=False, histories=answer, snapshot=True))
         assert receipt.bytes - before < 1000
         assert (await store.history(rows.alice, "t1", "supervisor"))[2:] == [answer[0].entries]
     finally:

@@ -45,14 +45,15 @@ async def seed(place: Place) -> None:
     done = TaskRow("", str(ALICE), (str(ALICE),), NOW, "supervisor", TaskState.COMPLETED)
     for number in range(20):
         task = done._replace(task_id=f"t-{number}")
-        await store.commit(Commit(owner=ALICE, task=task, events=(message(task.task_id, BODY),)))
+        events = (message(task.task_id, BODY),)
+        await store.commit(Commit(owner=ALICE, task=task, new=True, events=events))
     task = done._replace(task_id="long")
-    for _ in range(EVENTS):
-        await store.commit(Commit(owner=ALICE, task=task, events=(message("long", BODY),)))
+    for number in range(EVENTS):
+        events = (message("long", BODY),)
+        await store.commit(Commit(owner=ALICE, task=task, new=not number, events=events))
     await store.commit(Commit(owner=ALICE, task=task, events=(message("long", 10),) * 2000))
-    await store.commit(
-        Commit(owner=ALICE, task=done._replace(task_id="short"), events=(message("short", 10),))
-    )
+    task, events = done._replace(task_id="short"), (message("short", 10),)
+    await store.commit(Commit(owner=ALICE, task=task, new=True, events=events))
     await store.close()
 
 

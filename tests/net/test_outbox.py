@@ -797,7 +797,7 @@ async def test_last_words_of_a_deleted_task_are_sent(tmp_path: Path) -> None:
     async with LoopbackPeer(name="beta") as beta, LoopbackPeer(name="gamma") as gamma:
         async with sending(tmp_path, store, beta, gamma, settle=settle) as sender:  # type: ignore[arg-type]
             beta.failing, gamma.failing = 503, 422
-            await store.commit(Commit(owner=INES, task=done, outbox=tuple(rows)))
+            await store.commit(Commit(owner=INES, task=done, new=True, outbox=tuple(rows)))
             await store.delete_task(INES, "trip")
             sender.wake(["beta", "gamma"])
             await until(lambda: bool(posted(beta) and posted(gamma)))
@@ -984,7 +984,7 @@ async def test_a_store_and_peers_that_fail_lose_nothing_and_keep_the_order(tmp_p
             task, peer = f"t{number % 3 + 1}", ("beta", "gamma")[number % 2]
             row = made.add(peer, task)
             sent.setdefault((task, peer), []).append(row.message_id)
-            await store.commit(Commit(owner=INES, task=tasks[task], outbox=(row,)))
+            await store.commit(Commit(INES, tasks[task], number < 3, outbox=(row,)))
             sender.wake([peer])
             if number == 30:  # as after a restart
                 await sender.stop()

@@ -133,7 +133,7 @@ async def test_results_of_unknown_calls_cost_a_bounded_number_of_reads(
     for number in range(50):
         task = TaskRow(f"t-{number}", "user:alice@test-swarm", (), "", "desk", TaskState.PAUSED)
         call = CallRow("desk", f"call-{number}", "{}", "{}")
-        await store.commit(Commit(owner=owner, task=task, calls=(call,)))
+        await store.commit(Commit(owner=owner, task=task, new=True, calls=(call,)))
     reads: Counter[str] = Counter()
 
     def counted(name: str) -> None:

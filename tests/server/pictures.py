@@ -328,7 +328,7 @@ async def _fill(harbour: Harbour, weather: str) -> None:
         "it answers with status 503",
     )  # fmt: skip
     post = Commit(
-        owner=INES, task=row, events=tuple(log.events), webhooks=(lost,),
+        owner=INES, task=row, new=True, events=tuple(log.events), webhooks=(lost,),
         outbox=(mail, dead._replace(next_at="", last_error=refused)),
     )  # fmt: skip
     await harbour.store.commit(post)

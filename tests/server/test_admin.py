@@ -28,7 +28,7 @@ async def put(store: MemoryStore, whose: str, task_id: str, **fields: Any) -> No
     row = TaskRow(task_id, f"user:{whose}@test-swarm", (), NOW, "supervisor")
     row = row._replace(state=TaskState.COMPLETED)._replace(**fields)
     event = EventRow("action_call", NOW, "x", '{"tool_name": "look"}')
-    await store.commit(Commit(owner=owner(whose), task=row, events=(event,)))
+    await store.commit(Commit(owner=owner(whose), task=row, new=True, events=(event,)))
 
 
 async def pages(client: httpx.AsyncClient, **query: Any) -> list[list[str]]:
@@ -246,7 +246,7 @@ async def test_the_graph_has_the_turns_and_queues_of_whoever_asks(
 ) -> None:
     mail = Delivery("waits", "supervisor", 2, False, "{}")
     row = TaskRow("waits", "user:bob@test-swarm", (), NOW, "supervisor", TaskState.PAUSED)
-    await store.commit(Commit(owner=owner("bob"), task=row, deliveries=(mail, mail)))
+    await store.commit(Commit(owner=owner("bob"), task=row, new=True, deliveries=(mail, mail)))
     asked = {"body": "hang", "task_id": "long"}
     headers = bearer("alice") | {"Prefer": "respond-async"}
     assert (await client.post("/message", json=asked, headers=headers)).status_code == 202

@@ -297,7 +297,7 @@ async def seed(store: MemoryStore, task_id: str, events: int, text: str = "Hello
         extra = {"caller": "supervisor", "tool_name": f"count_{number}", "tool_args": {"at": text}}
         rows.append(EventRow("tool_call", NOW, text, json.dumps(extra)))
     row = TaskRow(task_id, str(ALICE), (str(ALICE),), NOW, "supervisor", TaskState.COMPLETED)
-    await store.commit(Commit(owner=ALICE, task=row, events=tuple(rows)))
+    await store.commit(Commit(owner=ALICE, task=row, new=True, events=tuple(rows)))
 
 
 async def test_the_page_has_its_parts_and_a_strict_policy(stage: Stage) -> None:
@@ -1023,7 +1023,7 @@ async def test_mail_for_other_swarms_is_tried_again_and_discarded(stage: Stage) 
     row = TaskRow("lost", str(ALICE), (str(ALICE),), NOW, "supervisor")
     gone = OutboxRow("lost", HOSTILE, "m1", HOSTILE, "response", "r1", "{}", NOW, "dead")
     await stage.store.commit(
-        Commit(owner=ALICE, task=row, outbox=(gone._replace(last_error=HOSTILE),))
+        Commit(owner=ALICE, task=row, new=True, outbox=(gone._replace(last_error=HOSTILE),))
     )
     await stage.visit("#/outbox", "admin")
     await stage.shows("given up", ".cards")

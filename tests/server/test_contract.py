@@ -241,7 +241,8 @@ async def _hook_message(http: Any) -> int:
     store, alice = http.store, Owner(till().name, "user", "alice")
     task = TaskRow("told", str(alice), (str(alice),), "2026-01-01T00:00:00+00:00", "supervisor")
     told = WebhookRow("m1", "ended", "told", str(alice), "{}", task.start_time)
-    await store.commit(Commit(owner=alice, task=task, webhooks=(told,)))
+    new = await store.load_task(alice, "told") is None
+    await store.commit(Commit(owner=alice, task=task, new=new, webhooks=(told,)))
     return int((await store.list_webhooks(alice.swarm, 0, 1000))[-1].id)
 
 
@@ -251,7 +252,7 @@ async def _given_up(http: Any) -> int:
     task = TaskRow("lost", str(alice), (str(alice),), "2026-01-01T00:00:00+00:00", "supervisor")
     request = ("supervisor", "request", "r1", "{}", task.start_time, "dead")
     lost = OutboxRow("lost", NEIGHBOUR, "m1", *request)  # type: ignore[arg-type]
-    await store.commit(Commit(owner=alice, task=task, outbox=(lost,)))
+    await store.commit(Commit(owner=alice, task=task, new=True, outbox=(lost,)))
     return int((await store.task_outbox(alice, "lost"))[-1].id)
 
 

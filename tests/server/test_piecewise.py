@@ -33,7 +33,7 @@ async def seed(store: MemoryStore, task_id: str, *sizes: int) -> None:
     """Store a finished task with events of these sizes."""
     row = TaskRow(task_id, str(ALICE), (str(ALICE),), NOW, "supervisor", TaskState.COMPLETED)
     events = (EventRow("tool_call", NOW, extra=json.dumps({"x": "x" * size})) for size in sizes)
-    await store.commit(Commit(owner=ALICE, task=row, events=tuple(events)))
+    await store.commit(Commit(owner=ALICE, task=row, new=True, events=tuple(events)))
 
 
 async def hold(store: MemoryStore, size: int) -> None:
@@ -128,7 +128,7 @@ async def test_a_task_that_ends_while_it_is_read_is_not_shown_ended_without_its_
 ) -> None:
     row = TaskRow("t", str(ALICE), (str(ALICE),), NOW, "supervisor")
     event = EventRow("tool_call", NOW)
-    await store.commit(Commit(owner=ALICE, task=row, events=(event,) * known))
+    await store.commit(Commit(owner=ALICE, task=row, new=True, events=(event,) * known))
     reads = getattr(store, verb)
 
     async def ends(*given: Any) -> Any:
@@ -172,7 +172,7 @@ async def test_long_arguments_of_a_call_are_sent_as_they_are_stored(
     row = TaskRow("t", str(ALICE), (str(ALICE),), NOW, "supervisor", TaskState.PAUSED)
     shown = [{"id": f"c{number}", "arguments": BODY} for number in range(2)]
     calls = [CallRow("a", str(call["id"]), "{}", to_json(call).decode()) for call in shown]
-    await store.commit(Commit(owner=ALICE, task=row, calls=tuple(calls)))
+    await store.commit(Commit(owner=ALICE, task=row, new=True, calls=tuple(calls)))
     answer = await get(client, "/tasks/t")
     assert answer.json()["breakpoints"] == shown
     assert "\u2028" in BODY and "\u2028" not in answer.text
@@ -187,7 +187,7 @@ async def test_mail_that_waits_is_shown_as_far_as_it_fits(
     row = TaskRow("t", str(ALICE), (str(ALICE),), NOW, "supervisor", TaskState.PAUSED)
     payload = json.dumps({"id": "m", "text": "x" * 300_000})
     mail = tuple(Delivery("t", "supervisor", 3, False, payload) for _ in range(20))
-    await store.commit(Commit(owner=ALICE, task=row, deliveries=mail))
+    await store.commit(Commit(owner=ALICE, task=row, new=True, deliveries=mail))
     task = (await get(client, "/tasks/t")).json()
     assert (len(task["task_message_queue"]), task["task_message_count"]) == (3, 20)
     listed = (await get(client, "/tasks")).json()["t"]

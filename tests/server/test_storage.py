@@ -443,7 +443,7 @@ async def put_tasks(store: MemoryStore, wall: Wall, ages: dict[str, int]) -> Non
     for task_id, days in ages.items():
         state = TaskState.PAUSED if "paused" in task_id else TaskState.COMPLETED
         row = TaskRow(task_id, "user:alice@test-swarm", (), wall.now.isoformat(), "supervisor")
-        await store.commit(Commit(owner=ALICE, task=row._replace(state=state)))
+        await store.commit(Commit(owner=ALICE, task=row._replace(state=state), new=True))
         changed = (wall.now - timedelta(days=days)).isoformat()
         await change(store, "UPDATE tasks SET updated_at = $1 WHERE task_id = $2", changed, task_id)
 
@@ -495,9 +495,8 @@ class TestAge:
         task = TaskRow("t1", "user:alice@test-swarm", (), wall.now.isoformat(), "supervisor")
         for hours in (0, 167, *range(169, 1200)):
             made = (wall.now - timedelta(hours=hours)).isoformat()
-            await store.commit(
-                Commit(owner=ALICE, task=task, inbox=InboxRow("beta", f"m{hours}", "{}", made))
-            )
+            mail = InboxRow("beta", f"m{hours}", "{}", made)
+            await store.commit(Commit(owner=ALICE, task=task, new=not hours, inbox=mail))
         await retention(store, wall, None).sweep(FIRST_STEP)
         left = [
             hours

@@ -146,7 +146,7 @@ async def test_stored_tasks_whose_ids_are_not_taken_any_more_can_be_read(
     owner = Owner("test-swarm", "user", "alice")
     row = await store.load_task(owner, "t")
     assert row is not None
-    await store.commit(Commit(owner=owner, task=row._replace(task_id=task_id)))
+    await store.commit(Commit(owner=owner, task=row._replace(task_id=task_id), new=True))
     assert (await get(client, "/task", params={"task_id": task_id})).json()["task_id"] == task_id
     assert task_id in (await get(client, "/tasks")).json()
 

@@ -142,7 +142,7 @@ async def test_the_list_has_pages(store: MemoryStore) -> None:
         WebhookRow(f"m{number}", "ended", "t", str(owner), "{}", task.start_time)
         for number in range(3)
     )
-    await store.commit(Commit(owner=owner, task=task, webhooks=made))
+    await store.commit(Commit(owner=owner, task=task, new=True, webhooks=made))
     async with (
         served(store, config()) as api,
         MAILClient(str(api.base_url), TOKENS["admin"]) as admin,
@@ -204,7 +204,7 @@ async def test_operators_have_a_command(
     await store.open()
     task = TaskRow("t\x1b[31m", str(owner), (), "2026-01-01T00:00:00+00:00", "supervisor")
     row = WebhookRow("m1", "ended", task.task_id, str(owner), "{}", task.start_time, "dead", 3)
-    await store.commit(Commit(owner=owner, task=task, webhooks=(row, row)))
+    await store.commit(Commit(owner=owner, task=task, new=True, webhooks=(row, row)))
     await store.close()
     listed = (await mail("list")).splitlines()
     assert listed[0].split()[:4] == ["ID", "EVENT", "STATE", "TRIES"] and len(listed) == 3
@@ -223,7 +223,7 @@ async def test_the_command_asks_a_server(
     owner = Owner("test-swarm", "user", "alice")
     task = TaskRow("t", str(owner), (), "2026-01-01T00:00:00+00:00", "supervisor")
     row = WebhookRow("m1", "ended", "t", str(owner), "{}", task.start_time)
-    await store.commit(Commit(owner=owner, task=task, webhooks=(row,)))
+    await store.commit(Commit(owner=owner, task=task, new=True, webhooks=(row,)))
     async with served(store, config()) as api:
         place = ["--url", str(api.base_url), "--api-key", TOKENS["admin"]]
         for words in (["list"], ["retry", "1"], ["discard", "1"], ["list", "--json"]):

@@ -32,7 +32,7 @@ def event(size: int, kind: str = "action_call") -> EventRow:
 async def stored(*rows: EventRow, state: TaskState = TaskState.RUNNING) -> MemoryStore:
     store = MemoryStore()
     task = TaskRow("t", "user:alice@office", (), NOW, "clerk", state)
-    await store.commit(Commit(owner=OWNER, task=task, events=rows))
+    await store.commit(Commit(owner=OWNER, task=task, new=True, events=rows))
     return store
 
 

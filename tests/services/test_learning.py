@@ -123,7 +123,8 @@ async def give(store: Store, *rows: FeedbackRow, owner: Owner = ALICE) -> None:
     task = TaskRow(
         "t1", "user:alice@office", (), "2026-01-01T00:00:00+00:00", "a", TaskState.RUNNING
     )
-    await store.commit(Commit(owner=owner, task=task, feedback=rows))
+    new = await store.load_task(owner, "t1") is None
+    await store.commit(Commit(owner=owner, task=task, new=new, feedback=rows))
 
 
 class Teacher:

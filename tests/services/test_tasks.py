@@ -35,7 +35,7 @@ def engines() -> Engines:
 async def store() -> MemoryStore:
     store = MemoryStore()
     await store.open()
-    await store.commit(Commit(owner=OWNER, task=row(), events=(event("new_message"),)))
+    await store.commit(Commit(owner=OWNER, task=row(), new=True, events=(event("new_message"),)))
     return store
 
 

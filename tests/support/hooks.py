@@ -97,4 +97,4 @@ async def receiving() -> AsyncIterator[Receiver]:
 def post(name: str, state: TaskState = TaskState.COMPLETED, **changes: Any) -> Commit:
     """Return the commit with which a task of alice's ends."""
     task = TaskRow(name, str(ALICE), (), "2026-01-01T00:00:00+00:00", "a", state, title="Hello")
-    return Commit(owner=ALICE, task=task, **{"snapshot": True} | changes)
+    return Commit(owner=ALICE, task=task, **{"new": True, "snapshot": True} | changes)

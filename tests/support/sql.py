@@ -24,9 +24,10 @@ async def rows(store: Store, text: str, *values: object) -> list[Any]:
 async def put_held(store: Store, owner: Owner, task_id: str, *held: CallRow) -> None:
     """Store calls of a task; make the task if there is none."""
     task = await store.load_task(owner, task_id)
+    new = task is None
     if task is None:
         task = TaskRow(task_id, str(owner), (), "2026-01-01T00:00:00+00:00", "x", TaskState.PAUSED)
-    await store.commit(Commit(owner, task, calls=held))
+    await store.commit(Commit(owner, task, new, calls=held))
 
 
 def held_call(approval_id: str, args: object = None, **more: Any) -> CallRow:

@@ -101,7 +101,7 @@ _QUICK: Final = 64 * 1024
 class Commit:
     """One commit of a task. Every field but the owner and the task may be empty.
 
-    ``new`` demands that the task does not exist yet. ``calls`` are inserted or replaced by
+    ``new`` begins the task; otherwise the task must exist. ``calls`` are inserted or replaced by
     (agent, call_id). ``response`` is the run's final message as JSON (upserted).
     ``settled`` are waiting deliveries of the task that are consumed with the commit (those that do
     not wait any more are passed over); ``cancel_mail`` drops all of its waiting mail. ``snapshot``
@@ -210,8 +210,9 @@ class CommitVerbs(Verbs):
 
         Raises:
             MailTaken: the mail in ``inbox`` was taken before; this comes before the others.
-            StoreConflict: with ``new`` the task exists; a delivery in ``unset`` is not set aside;
-                that of a turn is not waiting any more (already consumed or dropped).
+            StoreConflict: with ``new`` the task exists, or it is gone without; a delivery in
+                ``unset`` is not set aside; that of a turn is not waiting any more (already
+                consumed or dropped).
             KeyTaken: the owner has used the key in ``once`` before.
             DeskConflict: what is in ``desk`` is refused; see `LetterVerbs.post_letters`.
         """
@@ -227,22 +228,19 @@ class CommitVerbs(Verbs):
 
     def _commit(self, commit: Commit, short: ShortCommit, added: int) -> Verb[Receipt]:
         yield from _take_mail(commit.owner.swarm, commit.inbox)
-        size = (commit.owner, commit.task, len(commit.events), added)
-        task = None if commit.new else (yield from self.sql.change_task(*size))
+        put_task = self.sql.add_task if commit.new else self.sql.change_task
+        task = yield from put_task(commit.owner, commit.task, len(commit.events), added)
+        if task is None:
+            wrong = "exists already" if commit.new else "is not there any more"
+            raise StoreConflict(f"task '{commit.task.task_id}' {wrong}")
         if isinstance(short.commit, TurnCommit):
             yield from self._write_turn(short.commit, task)
-        elif task is None:
-            task = yield from self.sql.add_task(*size)
-        if task is None:
-            raise StoreConflict(f"task '{commit.task.task_id}' already exists")
         if commit.once is not None:
             yield from put_key(commit.owner, commit.once._replace(first_event=task.first_event))
         return (yield from self._write(commit, short, task))
 
-    def _write_turn(self, turn: TurnCommit, task: TaskPlace | None) -> Verb[None]:
+    def _write_turn(self, turn: TurnCommit, task: TaskPlace) -> Verb[None]:
         """Write what only a step of a turn has."""
-        if task is None:
-            raise StoreConflict(f"delivery {turn.seq} is not waiting: its task is unknown")
         if turn.done:
             state = "acked" if turn.dead is None else "dead"
             ready = yield from self.sql.consume(task.key, (turn.seq,), state, turn.dead)

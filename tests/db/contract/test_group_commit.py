@@ -109,10 +109,10 @@ class TestGroupCommit:
         bad = "bad \ud800"
         for post in (
             rows.post(bad),
-            rows.post(task=rows.task(title=bad)),
-            rows.post(deliveries=(rows.mail(payload=bad),)),
-            rows.post(events=(rows.event(description=bad),)),
-            rows.post(response=bad),
+            rows.post(task=rows.task("t1", title=bad)),
+            rows.post("t2", deliveries=(rows.mail("t2", payload=bad),)),
+            rows.post("t3", events=(rows.event(description=bad),)),
+            rows.post("t4", response=bad),
         ):
             with pytest.raises(StoreError, match="surrogates"):
                 await durable.commit(post)

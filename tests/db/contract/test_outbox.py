@@ -489,7 +489,7 @@ class TestDeletion:
         await store.change_outbox([OutboxChange(mine.id, "waiting")])
         while await store.purge():
             pass
-        await send(store, rows, mail("again"))
+        await send(store, rows, mail("again"), new=True)
         assert await due(store) == ["bob", "again"]
         assert await store.find_inbox("example", "beta", "m1") == taken().receipt
 
@@ -498,7 +498,7 @@ class TestDeletion:
         given = mail("first"), last, mail("dead", sender="", state="dead")
         _, end, _ = await send(store, rows, *given, task=rows.task(state=TaskState.COMPLETED))
         await store.delete_task(rows.alice, "t1")
-        await send(store, rows, mail("again"))  # another task of the same id
+        await send(store, rows, mail("again"), new=True)  # another task of the same id
         while await store.purge():
             pass
         grave = Owner.of_deleted("example")

@@ -62,6 +62,16 @@ class TestTasks:
         assert len(await store.all_mail(rows.alice, "t1")) == 1
         assert len(await store.events(rows.alice, "t1")) == 1
 
+    async def test_a_commit_does_not_bring_a_deleted_task_back(
+        self, store: Store, rows: Rows
+    ) -> None:
+        ended = rows.task(state=TaskState.COMPLETED)
+        await store.commit(rows.post(task=ended))
+        await store.delete_task(rows.alice, "t1")
+        with pytest.raises(StoreConflict, match="not there any more"):
+            await store.commit(rows.post(task=ended, events=(rows.event(),)))
+        assert await store.load_task(rows.alice, "t1") is None
+
     async def test_owners_do_not_share_task_ids(self, store: Store, rows: Rows) -> None:
         await rows.begin(store, new=True, events=(rows.event("tool_call"),))
         await rows.begin(store, new=True, owner=rows.bob, events=(rows.event(),))
