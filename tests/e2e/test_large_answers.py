@@ -81,7 +81,7 @@ class Memory:
 async def full(place: Place) -> Place:
     """A server whose store is full, which has done each kind of thing, and filled its caches."""
     await seed(place)
-    await place.start(send_timeout=3.0)  # the last of those who do not read has no room before
+    await place.start(send_timeout=3.0)  # before, a fifth reader has no place
     async with place.client() as client:
         for path in ("/tasks?limit=1", "/tasks/short", "/tasks/short/events"):
             assert (await client.get(path)).status_code == 200
@@ -90,7 +90,7 @@ async def full(place: Place) -> Place:
     return place
 
 
-async def test_lists_are_small_and_four_readers_that_do_not_read_cost_a_few_megabytes_each(
+async def test_lists_are_small_and_four_readers_that_do_not_read_cost_what_they_read(
     full: Place,
 ) -> None:
     memory = Memory(full)
@@ -108,7 +108,10 @@ async def test_lists_are_small_and_four_readers_that_do_not_read_cost_a_few_mega
 
 
 async def stall(full: Place) -> None:
-    """Let four readers ask for large events and read none, and a fifth one read."""
+    """Let four readers ask for large events and read none, and a fifth one read.
+
+    An event has its message twice: 8 MiB here, four times what the server takes by default.
+    """
     memory = Memory(full)
     with ExitStack() as stack:
         for path in ("/tasks/long/events", "/tasks/long/events", "/tasks/long", "/tasks/long"):
@@ -121,7 +124,7 @@ async def stall(full: Place) -> None:
             assert (await client.get("/tasks/short")).json()["events"]
             replay = frames((await client.get("/tasks/t-1/events")).text)
         assert len(replay) == 1
-        assert memory.peak < 48 * MB
+        assert memory.peak < 80 * MB
 
 
 async def test_a_task_is_read_in_pages_and_the_client_reads_them_all(full: Place) -> None:

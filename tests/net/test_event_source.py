@@ -3,7 +3,6 @@
 import asyncio
 import json
 import socket
-from collections import Counter
 from collections.abc import AsyncIterator
 
 from starlette.applications import Starlette
@@ -12,9 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from mail.core.events import TaskEvent
-from mail.core.pieces import PIECE
 from mail.net.sse import event_source
-from mail.services.event_log import Room
 from tests.server.kit import frames, serving
 
 
@@ -76,7 +73,7 @@ async def test_heartbeats_have_a_name_and_no_id() -> None:
     assert "id" not in first
 
 
-async def test_a_large_event_comes_in_pieces_and_is_whole() -> None:
+async def test_a_large_event_comes_in_slices_and_is_whole() -> None:
     source = Source(size=300_000)
     source.rows = 3
     async with serving(app_of(source)) as client, client.stream("GET", "/") as stream:
@@ -87,20 +84,3 @@ async def test_a_large_event_comes_in_pieces_and_is_whole() -> None:
     assert [event.get("retry") for event in found] == ["2000", None, None]
     texts = [json.loads(event["data"])["extra_data"]["text"] for event in found]
     assert texts == ["x" * 300_000] * 3
-
-
-async def test_pieces_of_many_large_events_are_made_one_in_a_pass_of_the_loop() -> None:
-    room, made, passes = Room(), Counter[int](), 0
-
-    async def read() -> None:
-        source = Source(size=300_000)
-        source.rows = 1
-        async for _ in event_source(source.events(), turn=room.turn).body_iterator:
-            made[passes] += 1
-
-    reading = asyncio.gather(*(read() for _ in range(16)))
-    while not reading.done():
-        passes += 1
-        await asyncio.sleep(0)
-    assert sum(made.values()) >= 16 * 300_000 / PIECE
-    assert max(made.values()) <= 2  # of which one may have waited for nothing

@@ -1,8 +1,9 @@
-"""Large stored responses cost their caller room, and other callers nothing."""
+"""Large stored responses cost their caller places, and other callers nothing."""
 
 import asyncio
 import json
 import socket
+from contextlib import ExitStack
 from typing import Any
 
 import httpx
@@ -10,7 +11,7 @@ import pytest
 from openai import AsyncOpenAI, BadRequestError
 
 from mail.auth.callers import Caller
-from mail.core.pieces import PIECE
+from mail.core.large import LARGE_AT_ONCE
 from mail.core.tasks import TaskState
 from mail.core.usage import Usage
 from mail.db.memory import MemoryStore
@@ -18,7 +19,6 @@ from mail.db.records import MemoryRow, Owner
 from mail.responses_api import records
 from mail.responses_api.output import ResponseEnding, ended_response, new_response
 from mail.server.app import create_app
-from mail.services.event_log import Room
 from tests.responses_api.support import Office
 from tests.server.kit import bearer, config, serving
 
@@ -47,28 +47,32 @@ async def test_requests_for_responses_wait_until_unread_ones_are_read(
     small = await seed(store, "resp_small", 10, TaskState.CANCELLED)
     app = create_app(config(max_requests=1), template=office.template, store=store)
     async with serving(app) as client:
-        room = app.state.mail.quotas.room(Caller("user", "alice"))
+        places = app.state.mail.quotas.places(Caller("user", "alice"))
         client.headers = httpx.Headers(bearer("alice"))
         headers = "".join(f"{name}: {value}\r\n" for name, value in bearer("alice").items())
-        with socket.create_connection(("127.0.0.1", client.base_url.port)) as stalled:
-            line = "GET /v1/responses/resp_large HTTP/1.1\r\nHost: localhost\r\n"
-            stalled.sendall(f"{line}{headers}\r\n".encode())
-            await asyncio.to_thread(stalled.recv, 100)
-            assert room.taken > 20_000_000
-            waiting = []
+        with ExitStack() as stalled:
+            address = ("127.0.0.1", client.base_url.port)
+            for _ in range(LARGE_AT_ONCE):
+                reader = stalled.enter_context(socket.create_connection(address))
+                line = "GET /v1/responses/resp_large HTTP/1.1\r\nHost: localhost\r\n"
+                reader.sendall(f"{line}{headers}\r\n".encode())
+                await asyncio.to_thread(reader.recv, 100)
+            assert places.locked()
             path = "/v1/responses/resp_small"
-            for asked in (client.get(path), client.post(f"{path}/cancel")):
-                waiting.append(asyncio.ensure_future(asked))
-                async with asyncio.timeout(10):
-                    while len(room._waiting) < len(waiting):
-                        await asyncio.sleep(0.01)
+            waiting = [
+                asyncio.ensure_future(asked)
+                for asked in (client.get(path), client.post(f"{path}/cancel"))
+            ]
+            async with asyncio.timeout(10):
+                while len(places._waiters or ()) < len(waiting):
+                    await asyncio.sleep(0.01)
             assert (await client.get("/whoami", headers=bearer("bob"))).status_code == 200
         for answer in await asyncio.gather(*waiting):
             assert answer.json() == small
-        assert room.taken == 0
+        assert places._value == LARGE_AT_ONCE
 
 
-async def test_responses_of_one_caller_are_read_one_after_the_other(
+async def test_few_responses_of_one_caller_are_read_at_a_time(
     openai: AsyncOpenAI,
     http: httpx.AsyncClient,
     store: MemoryStore,
@@ -98,24 +102,7 @@ async def test_responses_of_one_caller_are_read_one_after_the_other(
         *(http.delete("/v1/responses/none", headers=headers) for _ in range(4)),
     )
     assert [answer.status_code for answer in answers] == [200] * 4 + [400] * 8 + [404] * 4
-    assert most == 1
-
-
-async def test_pieces_of_a_large_response_are_made_in_the_callers_turn(
-    openai: AsyncOpenAI, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = await openai.responses.create(model="m", input="x" * 10 * PIECE)
-    turns = 0
-    turn = Room.turn
-
-    async def counted(room: Room) -> None:
-        nonlocal turns
-        turns += 1
-        await turn(room)
-
-    monkeypatch.setattr(Room, "turn", counted)
-    await http.get(f"/v1/responses/{made.id}", headers=bearer("alice"))
-    assert turns >= 10
+    assert most == LARGE_AT_ONCE
 
 
 async def test_what_a_stored_response_says_is_not_decoded(

@@ -13,6 +13,7 @@ from mail import Approval, MAILAction
 from mail.api import MAILAgentTemplate, MAILSwarmTemplate
 from mail.auth.callers import Caller
 from mail.client import MAILClient
+from mail.core.large import LARGE_AT_ONCE
 from mail.db.memory import MemoryStore
 from mail.db.records import Owner
 from mail.errors import ClientHTTPError
@@ -227,7 +228,7 @@ async def test_a_long_answer_with_a_key_can_be_repeated(api: httpx.AsyncClient) 
     assert unkeyed.status_code == 409
 
 
-async def test_a_large_call_is_answered_at_once_and_its_record_waits_for_room(
+async def test_a_large_call_is_answered_at_once_and_its_record_waits_for_a_place(
     store: MemoryStore,
 ) -> None:
     limits = {"max_requests": 1, "shutdown_grace": 0.5}
@@ -237,19 +238,20 @@ async def test_a_large_call_is_answered_at_once_and_its_record_waits_for_room(
         text = "\N{OPEN BOOK}" * 100_000
         statement = "UPDATE calls SET description = $1 WHERE approval_id = $2"
         await change(store, statement, text, first["approval_id"])
-        room = app.state.mail.quotas.room(Caller("user", "alice"))
-        room.taken = 10 * room.size  # of answers that nobody reads
+        places = app.state.mail.quotas.places(Caller("user", "alice"))
+        for _ in range(LARGE_AT_ONCE):  # for answers that nobody reads
+            await places.acquire()
         answer = asyncio.create_task(reply(api, "alice", first, {"type": "accept"}))
         async with asyncio.timeout(10):
-            while not room._waiting:
+            while not places._waiters:
                 await asyncio.sleep(0.01)
         stored = await store.calls(Owner("test-swarm", "user", "alice"), "t")
         assert {row.status for row in stored} == {"accepted", "open"}
         assert (await api.get("/whoami", headers=bearer("bob"))).status_code == 200
-        room.give(10 * room.size)
+        places.release()
         told = (await answer).json()
         assert (told["approval"]["status"], told["approval"]["description"]) == ("accepted", text)
-        assert (told["task"]["task_id"], room.taken) == ("t", 0)
+        assert (told["task"]["task_id"], places._value) == ("t", 1)
 
 
 async def test_answers_wait_for_the_memories_that_they_teach(

@@ -14,6 +14,7 @@ from mail import Approval, MAILAction
 from mail.api import MAILAgentTemplate, MAILSwarmTemplate
 from mail.auth.callers import Caller
 from mail.config.server import MemoryConfig
+from mail.core.large import LARGE_AT_ONCE
 from mail.db.commit import Commit
 from mail.db.memory import MemoryStore
 from mail.db.preferences import KEPT_VERSIONS, FeedbackRow
@@ -131,9 +132,7 @@ async def test_a_text_that_is_too_long_is_told_in_bytes(client: httpx.AsyncClien
         assert (answer.status_code, f"{size} bytes" in answer.text) == (400, True), answer.text
 
 
-async def test_large_answers_go_out_in_pieces_when_there_is_room(
-    app: FastAPI, client: httpx.AsyncClient
-) -> None:
+async def test_large_answers_wait_for_a_place(app: FastAPI, client: httpx.AsyncClient) -> None:
     alice = Api(client)
     text = "ä" * 8_000
     for _ in range(KEPT_VERSIONS + 1):
@@ -148,15 +147,14 @@ async def test_large_answers_go_out_in_pieces_when_there_is_room(
         await alice.put(f"m{number}", value=text)
     listed = await client.get("/memories", headers=alice.headers)
     assert len(listed.json()["memories"]) == 7
-    assert "content-length" not in listed.headers
 
-    room = app.state.mail.quotas.room(Caller("user", "alice"))
-    assert room.taken == 0
-    room.taken = room.size + 1  # of other answers, which nobody reads
+    places = app.state.mail.quotas.places(Caller("user", "alice"))
+    for _ in range(LARGE_AT_ONCE):  # for other answers, which nobody reads
+        await places.acquire()
     waiting = asyncio.create_task(client.get("/memories/m", headers=alice.headers))
-    while not room._waiting:
+    while not places._waiters:
         await asyncio.sleep(0)
-    room.give(room.taken)
+    places.release()
     assert (await waiting).json() == one.json()
 
 

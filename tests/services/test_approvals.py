@@ -3,8 +3,6 @@
 import asyncio
 import gc
 import json
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -16,8 +14,7 @@ from mail.db.memory import MemoryStore
 from mail.db.records import Owner
 from mail.errors import UnknownAgent
 from mail.services.approvals import ApprovalDesk, Deadlines
-from mail.services.event_log import Room
-from tests.support.sql import change, held_call, put_held
+from tests.support.sql import held_call, put_held
 
 
 def deadlines(store: MemoryStore, act: Any) -> Deadlines:
@@ -113,35 +110,16 @@ async def waiting(*sizes: int) -> tuple[MemoryStore, ApprovalDesk]:
 )
 async def test_pages_of_large_calls_are_short_and_leave_none_out(sizes, limit, pages) -> None:
     store, desk = await waiting(*sizes)
-    who, room = Answerer("user", "u"), Room()
     told: list[list[str]] = []
     cursor: str | None = ""
     while cursor is not None:
-        async with desk.page(who, "open", "", limit, cursor, room) as (records, following):
-            told.append([record["approval_id"] for record in records])
-        cursor = following
+        page = await desk.page(Answerer("user", "u"), "open", "", limit, cursor)
+        told.append([record["approval_id"] for record in page[0]])
+        cursor = page[1]
     newest_first = [str(number) for number in reversed(range(len(sizes)))]
     assert [name for page in told for name in page] == newest_first
     assert len(told) == pages
-    assert room.taken == 0
     await store.close()
-
-
-async def reading(desk: ApprovalDesk, reads: str, room: Room) -> AsyncGenerator[Any, None]:
-    """Read approvals in one of the ways in which callers do."""
-    who = Answerer("user", "u")
-    if reads == "page":
-        async with desk.page(who, "open", "", 200, "", room) as (records, _):
-            for record in records:
-                yield record
-    elif reads == "record":
-        async with desk.record(who, "0", room) as record:
-            yield record
-    else:
-        known = None if reads == "events" else 0
-        async with aclosing(desk.events(who, known, lambda: False, room)) as events:
-            async for event in events:
-                yield event
 
 
 def stored_calls() -> list[StoredCall]:
@@ -149,83 +127,42 @@ def stored_calls() -> list[StoredCall]:
     return [each for each in gc.get_objects() if type(each) is StoredCall]
 
 
-@pytest.mark.parametrize("reads", ["page", "events", "changes", "record"])
-async def test_large_calls_that_nobody_reads_wait_for_room(reads: str) -> None:
+@pytest.mark.parametrize("known", [None, 0])
+async def test_large_calls_that_nobody_reads_wait_for_a_place(known: int | None) -> None:
     store, desk = await waiting(400_000, 400_000)
-    room = Room(900_000)
+    places = asyncio.Semaphore(3)
     others = stored_calls()  # of tests before, which may have failed
-    known = set(map(id, others))
-    streams = [reading(desk, reads, room) for _ in range(20)]
+    before = set(map(id, others))
+    who = Answerer("user", "u")
+    streams = [desk.events(who, known, lambda: False, places) for _ in range(20)]
     firsts = [asyncio.ensure_future(anext(stream)) for stream in streams]
     for _ in range(100):
         await asyncio.sleep(0)
     done = [stream for stream, first in zip(streams, firsts, strict=True) if first.done()]
-    # Nothing has a size before it is read, so the last one may be too much: a page has both calls.
-    assert len(done) == (2 if reads == "page" else 3)
-    assert room.taken < (1_700_000 if reads == "page" else 1_300_000)
-    # Beside the record that is sent, nothing holds what was read, but for the rest of the page.
-    kept = [each for each in stored_calls() if id(each) not in known]
-    assert len(kept) == (len(done) if reads == "page" else 0)
+    assert len(done) == 3
+    # Beside the record that is sent, nothing holds what was read.
+    assert not [each for each in stored_calls() if id(each) not in before]
     await done[0].aclose()
     for _ in range(100):
         await asyncio.sleep(0)
-    assert sum(first.done() for first in firsts) == len(done) + 1
+    assert sum(first.done() for first in firsts) == 4
     for first in firsts:
         first.cancel()
     await asyncio.gather(*firsts, return_exceptions=True)
     for stream in streams:
         await stream.aclose()
-    assert room.taken == 0
+    assert places._value == 3
     await store.close()
 
 
-@pytest.mark.parametrize("reads", ["page", "events", "record"])
-async def test_a_call_with_a_wide_character_counts_as_what_it_takes_in_memory(reads: str) -> None:
-    store, desk = await waiting(100_000)
-    await change(store, "UPDATE calls SET description = $1", "\N{OPEN BOOK}" * 9)
-    room = Room()
-    first = reading(desk, reads, room)
-    await anext(first)
-    assert 100_000 < room.taken < 110_000
-    await first.aclose()
-    shown = {"name": "\N{OPEN BOOK}", "arguments": json.dumps("x" * 100_000)}
-    text = json.dumps(shown, ensure_ascii=False)
-    await change(store, "UPDATE calls SET shown = $1, texts = NULL", text)
-    second = reading(desk, reads, room)
-    await anext(second)
-    assert room.taken > 400_000
-    await second.aclose()
-    await store.close()
-
-
-async def test_calls_that_are_answered_are_read_one_by_one_and_not_kept_meanwhile(
-    monkeypatch,
-) -> None:
-    store, desk = await waiting(*[400_000] * 3)
-    read, reads, most = store.held_calls, 0, 0
+async def test_a_call_that_is_answered_keeps_no_long_text_meanwhile() -> None:
+    store, desk = await waiting(400_000)
     decided: list[StoredCall] = []
-
-    async def slowly(*given: Any) -> tuple[list[StoredCall], bool]:
-        nonlocal reads, most
-        reads += 1
-        most = max(most, reads)
-        for _ in range(5):
-            await asyncio.sleep(0)
-        reads -= 1
-        return await read(*given)
 
     async def decide(found: StoredCall, *_: object) -> None:
         decided.append(found)
 
-    monkeypatch.setattr(store, "held_calls", slowly)
-    desk.decide, room, who = decide, Room(), Answerer("user", "u")
-    await asyncio.gather(
-        *(desk.answer(who, str(number), {"type": "accept"}, room) for number in range(3))
-    )
-    assert most == 1
-    assert [(found.row.approval_id, found.row.size) for found in decided] == [
-        ("0", 0),
-        ("1", 0),
-        ("2", 0),
-    ]
+    desk.decide = decide
+    await desk.answer(Answerer("user", "u"), "0", {"type": "accept"})
+    assert [(found.row.approval_id, found.row.size) for found in decided] == [("0", 0)]
     await store.close()

@@ -6,8 +6,6 @@ import json
 import weakref
 from typing import Any
 
-import pytest
-
 from mail.clock import SystemClock
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
@@ -15,7 +13,7 @@ from mail.db.calls import CallRow
 from mail.db.commit import Commit
 from mail.db.memory import MemoryStore
 from mail.db.records import Delivery, EventRow, Owner, TaskRow
-from mail.services.event_log import EventLog, EventPages, Room
+from mail.services.event_log import EventLog
 from mail.services.tasks import TaskReader
 from tests.support.times import a_while
 
@@ -59,8 +57,8 @@ class Nothing:
     closing = False
 
 
-def reader(store: Any, room: Room | None = None) -> TaskReader:
-    return TaskReader(store, OWNER, SystemClock(), Nothing(), room or Room())
+def reader(store: Any, places: asyncio.Semaphore | None = None) -> TaskReader:
+    return TaskReader(store, OWNER, SystemClock(), Nothing(), places or asyncio.Semaphore(4))
 
 
 async def test_pages_of_a_stream_are_bounded_by_bytes() -> None:
@@ -72,48 +70,34 @@ async def test_pages_of_a_stream_are_bounded_by_bytes() -> None:
     assert len(spy.pages) < 20
 
 
-async def test_large_events_of_one_caller_wait_for_room_and_keep_nothing_meanwhile() -> None:
-    store = await stored(*[event(400 * KIB)] * 2, state=TaskState.COMPLETED)
-    room = Room(1000 * KIB)
-    streams = [reader(store, room).replay("t", 0, 9) for _ in range(5)]
+async def test_large_events_of_one_caller_wait_for_a_place_and_are_not_read_meanwhile() -> None:
+    spy = Spy(await stored(*[event(400 * KIB)] * 2, state=TaskState.COMPLETED))
+    places = asyncio.Semaphore(2)
+    streams = [reader(spy, places).replay("t", 0, 9) for _ in range(5)]
     firsts = [asyncio.ensure_future(anext(stream)) for stream in streams]
     await a_while(0.05)
     assert [first.done() for first in firsts] == [True, True, False, False, False]
-    assert room.taken < room.size
-    assert (await anext(streams[0])).seq == 2  # its first one was sent: the room is free
+    assert len(spy.pages) == 2
+    following = asyncio.ensure_future(anext(streams[0]))  # its first one was sent
     await streams[1].aclose()
     await a_while(0.05)
-    assert sum(first.done() for first in firsts) == 3
+    assert [first.done() for first in firsts] == [True] * 4 + [False]
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
     for stream, first in zip(streams, firsts, strict=True):
         await stream.aclose() if first.done() else first.cancel()
     await asyncio.gather(*firsts, return_exceptions=True)
-    assert room.taken == 0
+    assert places._value == 2
 
 
-async def test_an_event_that_is_larger_than_the_room_has_it_for_itself() -> None:
-    store = await stored(*[event(400 * KIB)] * 2)
-    room = Room(KIB)
-    first, second = EventPages(room), EventPages(room)
-    assert len(await first.read(store, (OWNER, "t", 0))) == 1
-    waiting = asyncio.ensure_future(second.read(store, (OWNER, "t", 1)))
-    await asyncio.sleep(0.01)
-    assert not waiting.done()
-    first.leave()
-    assert [found.seq for found in await waiting] == [2]
-    second.leave()
-    assert room.taken == 0
-
-
-async def test_a_reader_that_gives_up_waiting_takes_no_room() -> None:
-    store = await stored(event(400 * KIB))
-    room = Room(KIB)
-    first = EventPages(room)
-    await first.read(store, (OWNER, "t", 0))
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.01):
-            await EventPages(room).read(store, (OWNER, "t", 0))
-    first.leave()
-    assert room.taken == 0
+async def test_small_pages_keep_no_place() -> None:
+    store = await stored(*[event(KIB)] * 2, state=TaskState.COMPLETED)
+    places = asyncio.Semaphore(1)
+    streams = [reader(store, places).replay("t", 0, 9) for _ in range(5)]
+    assert [(await anext(stream)).seq for stream in streams] == [1] * 5
+    for stream in streams:
+        await stream.aclose()
+    assert places._value == 1
 
 
 async def test_live_events_in_a_buffer_are_bounded_by_bytes_whatever_holds_them() -> None:
@@ -170,43 +154,19 @@ async def test_a_stream_that_waits_keeps_no_event() -> None:
     await stream.aclose()
 
 
-async def test_pages_are_smaller_where_room_is_short() -> None:
-    store = await stored(*[event(1000)] * 2000)
-    room = Room(3 * MB)
-    pages = [EventPages(room) for _ in range(5)]
-    place = (OWNER, "t", 0)
-    sizes = [sum(e.size for e in await some.read(store, place, 9999, MB)) for some in pages]
-    assert [size > 64 * KIB for size in sizes] == [True, True, True, False, False]
-    for some in pages:
-        some.leave()
-    assert room.taken == 0
-
-
-async def test_no_large_event_is_read_before_there_is_room_for_it() -> None:
-    spy = Spy(await stored(*[event(400 * KIB)] * 2, state=TaskState.COMPLETED))
-    room = Room(900 * KIB)
-    streams = [reader(spy, room).replay("t", 0, 9) for _ in range(20)]
-    firsts = [asyncio.ensure_future(anext(stream)) for stream in streams]
-    await a_while(0.05)
-    assert sum(first.done() for first in firsts) == len(spy.pages) == 2
-    for first in firsts:
-        first.cancel()
-    await asyncio.gather(*firsts, return_exceptions=True)
-
-
 async def test_every_stream_gets_all_of_the_large_events_in_the_end() -> None:
     store = await stored(*[event(300 * KIB)] * 4, state=TaskState.COMPLETED)
-    room = Room(400 * KIB)
+    places = asyncio.Semaphore(2)
 
     async def read() -> list[int]:
         seen = []
-        async for found in reader(store, room).replay("t", 0, 9):
+        async for found in reader(store, places).replay("t", 0, 9):
             seen.append(found.seq)
             await asyncio.sleep(0)
         return seen
 
     assert await asyncio.gather(*(read() for _ in range(30))) == [[1, 2, 3, 4]] * 30
-    assert room.taken == 0
+    assert places._value == 2
 
 
 async def test_lists_of_tasks_neither_read_nor_hold_long_arguments_of_open_calls() -> None:
@@ -218,22 +178,16 @@ async def test_lists_of_tasks_neither_read_nor_hold_long_arguments_of_open_calls
     shown = {name: {"id": name, "arguments": "x" * size} for name, size in sizes.items()}
     calls = [CallRow("clerk", name, kept, json.dumps(call)) for name, call in shown.items()]
     await store.commit(Commit(owner=OWNER, task=task, calls=tuple(calls)))
-    room = Room(MB)
-    overviews = reader(store, room).overviews()
+    overviews = reader(store).overviews()
     [listed] = await anext(overviews)
     long, short, *others = listed.breakpoints
-    assert room.taken < 20 * KIB
     assert (long["id"], long["name"], long["arguments"]) == ("a", "send", "")
     assert long["arguments_left_out"] is True
     assert short == shown["b"]
     assert [len(call["arguments"]) for call in others] == [4000] * 4 + [0] * 5
     await overviews.aclose()
-    assert room.taken == 0
-    pages = EventPages(room)
-    _, whole, _ = await reader(store, room).page("t", 0, 9, pages)
+    _, whole, _ = await reader(store).page("t", 0, 9)
     assert [json.loads(call) for call in whole] == list(shown.values())
-    assert room.taken > MB
-    pages.leave()
 
 
 async def test_texts_with_wide_characters_count_as_what_they_take_in_memory() -> None:
@@ -247,12 +201,8 @@ async def test_texts_with_wide_characters_count_as_what_they_take_in_memory() ->
     ]
     mail = tuple(Delivery("t", "clerk", 3, False, text) for text in wide)
     await store.commit(Commit(owner=OWNER, task=task, calls=(call,), deliveries=mail))
-    room = Room(32 * MB)
-    pages = EventPages(room)
-    view, *_ = await reader(store, room).page("t", 0, 9, pages)
+    view, *_ = await reader(store).page("t", 0, 9)
     assert len(view.task_message_queue) == 2
-    assert room.taken > 4 * MB + 800_000
-    pages.leave()
     log = EventLog(store, OWNER, recent=8, buffer=8)
     log.publish("t", 1, [EventRow("action_call", NOW, extra=wide[8])])
     assert log._recent_bytes > 400_000

@@ -209,9 +209,6 @@ class LimitsConfig(FileBacked):
     ``anonymous_rate`` is how many requests a second without a valid token are answered for one
     address, after a burst of 500; further ones wait. 0 lifts it.
 
-    Of the events that are read for one caller, those not yet sent come to about
-    ``max_unsent_bytes`` at most; further large ones are read when there is room.
-
     A client may take ``header_timeout`` to send a request's headers and ``body_timeout`` for its
     body, must keep taking its answer (``send_timeout`` without progress cuts it off), and may keep
     a connection without a request for ``idle_timeout``. What an ``Idempotency-Key`` stands for is
@@ -221,13 +218,14 @@ class LimitsConfig(FileBacked):
     long messages that wait for their agents; further ones are read when there is room.
 
     A task whose records take ``max_task_bytes`` makes no further model calls, nor does an agent
-    whose history in a task takes ``max_history_bytes``; those of all of a caller's agents that are
-    at work come to no more, either, so some may wait. The result of an action is cut after
+    whose history in a task takes ``max_history_bytes``; so much of all histories of a caller's
+    agents is kept in memory, too. The result of an action is cut after
     ``max_result_bytes``. A tool call with more than ``max_argument_bytes`` is refused, and an agent
     that replies more than ``max_reply_bytes`` at once fails. 0 lifts each.
     """
 
     table = "server.limits"
+    gone = frozenset({"max_unsent_bytes"})
 
     max_body_bytes: _Positive = 4 * 1024 * 1024
     max_message_bytes: _Positive = 1024 * 1024
@@ -252,7 +250,6 @@ class LimitsConfig(FileBacked):
     max_streams: _Count = 256
     max_uploads: _Count = 4
     max_downloads: _Count = 16
-    max_unsent_bytes: _Positive = 16 * 1024 * 1024
     request_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 200.0
     request_burst: _Positive = 400
     body_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 8.0 * 1024 * 1024

@@ -6,10 +6,12 @@ else from the model's own default.
 """
 
 import difflib
+import logging
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
 from datetime import time as clock_time
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -21,6 +23,8 @@ from mail.errors import ConfigError
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
+
+_log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "mail.toml"
 _TOP_TABLES: Final = ("client", "models", "server", "stdlib")
@@ -103,13 +107,15 @@ class FileBacked(BaseModel):
     """A frozen model whose missing values come from one table of ``mail.toml``.
 
     A wrong value raises `ConfigError`, which names the file (or the class, for an argument), the
-    key and the expected type, and never repeats the value, because it may hold a password.
+    key and the expected type, and never repeats the value, because it may hold a password. Keys of
+    earlier versions (``gone``) have no effect; a warning names them.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
     table: ClassVar[str]
     nested: ClassVar[frozenset[str]] = frozenset()
     aliases: ClassVar[Mapping[str, str]] = {}
+    gone: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, **given: Any) -> None:
         path = find_config_file()
@@ -148,6 +154,9 @@ class FileBacked(BaseModel):
                 raise ConfigError(f"{path}: '{part}' of [{cls.table}] must be a table")
         values: dict[str, Any] = {}
         for key, value in found.items():
+            if key in cls.gone:
+                _tell_gone(path, cls.table, key)
+                continue
             name = cls.aliases.get(key, key)
             if name in values:
                 raise ConfigError(f"{path}: [{cls.table}] '{key}' is set twice")
@@ -178,6 +187,11 @@ class FileBacked(BaseModel):
             return f"{place}: {problem_text(detail)}"
         got = _GIVEN.get(type(detail["input"]), type(detail["input"]).__name__)
         return f"{place}: expected {kind}, got {got}"
+
+
+@cache
+def _tell_gone(path: Path, table: str, key: str) -> None:
+    _log.warning("%s: [%s] '%s' has no effect any more; remove it", path, table, key)
 
 
 def _suggest(key: str, known: Iterable[str]) -> str:

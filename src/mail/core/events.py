@@ -1,11 +1,11 @@
 """The kinds of task events and the event record shared by log, streams and client."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mail.core.pieces import PIECE, Spelled, json_line, json_pieces
-from mail.core.render import mail_xml_parts
+from mail.core.large import in_turn, json_line
+from mail.core.render import mail_xml
 
 EVENT_KINDS: Final = frozenset(
     {
@@ -86,33 +86,20 @@ class TaskEvent:
     @property
     def data(self) -> dict[str, Any]:
         """The documented payload: timestamp, description, task_id, extra_data (and more)."""
-        return self._payload(self.describe())
-
-    def _payload(self, description: object) -> dict[str, Any]:
         base: dict[str, Any] = {"timestamp": self.timestamp, "task_id": self.task_id}
         if self.kind in STREAM_KINDS:
             return {**base, **self.extra}
-        base["description"] = description
+        base["description"] = self.describe()
         if self.kind in TERMINAL_KINDS:
             return {**base, "extra_data": {}, **self.extra}
         return {**base, "extra_data": dict(self.extra)}
 
     def describe(self) -> str:
         """Return the description; the XML of a message is rendered here, when it is asked for."""
-        return "".join(self._description())
-
-    def _description(self) -> Iterator[str]:
         message = self.extra.get("full_message") if self.kind == "new_message" else None
         if message is None:
-            yield self.description
-        else:
-            yield (self.description or "sending message:") + "\n"
-            yield from mail_xml_parts(message)
-
-    @property
-    def is_large(self) -> bool:
-        """Tell whether the event is to be encoded piece by piece."""
-        return self.size > PIECE
+            return self.description
+        return f"{self.description or 'sending message:'}\n{mail_xml(message)}"
 
     def to_record(self, *, as_text: bool = False) -> dict[str, Any]:
         """Return the event as a JSON-ready record with ``event``, ``id``, ``retry``, ``data``.
@@ -123,26 +110,10 @@ class TaskEvent:
         data = self.data_text() if as_text else self.data
         return {"event": self.kind, "id": self.id, "retry": None, "data": data}
 
-    def record_pieces(self, *, as_text: bool) -> Iterator[str]:
-        """Yield `to_record` as JSON, piece by piece.
-
-        Args:
-            as_text: Give ``data`` as JSON text.
-        """
-        if not self.is_large:
-            return iter((json_line(self.to_record(as_text=as_text)),))
-        data = Spelled(self.data_pieces()) if as_text else self._payload(self._spelled())
-        return json_pieces({"event": self.kind, "id": self.id, "retry": None, "data": data})
+    async def record_text(self, *, as_text: bool) -> str:
+        """Return `to_record` as JSON; a large one is made in its turn."""
+        return await in_turn(self.size, lambda: json_line(self.to_record(as_text=as_text)))
 
     def data_text(self) -> str:
         """Return ``data`` as one line of JSON."""
         return json_line(self.data)
-
-    def data_pieces(self) -> Iterator[str]:
-        """Yield `data_text` piece by piece."""
-        if self.is_large:
-            return json_pieces(self._payload(self._spelled()))
-        return iter((self.data_text(),))
-
-    def _spelled(self) -> Spelled:
-        return Spelled(self._description())

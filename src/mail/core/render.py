@@ -5,13 +5,12 @@ MAIL-TURN-1, MAIL-TURN-19 and MAIL-TURN-20; `PRIMER` tells models about both.
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 from xml.sax.saxutils import escape, quoteattr
 
 from mail.core.addresses import MAILAddress
-from mail.core.pieces import sliced
 from mail.core.wire import MAILInterswarmMessage, MAILMessage, MAILPayload
 
 PRIMER: Final = (
@@ -197,13 +196,10 @@ def build_mail_xml(message: MAILMessage, is_manual: bool = False) -> dict[str, s
     return render_mail(*_fields(message))
 
 
-def mail_xml_parts(message: MAILMessage) -> Iterator[str]:
-    """Yield the text of `build_mail_xml` piece by piece; its subject is the one that was sent."""
+def mail_xml(message: MAILMessage) -> str:
+    """Return the text of `build_mail_xml`, but with the subject that was sent."""
     timestamp, sender, to, subject, body = _fields(message)
-    yield _head(timestamp, sender, to, subject)
-    for part in sliced(body):
-        yield _text(part)
-    yield _END
+    return f"{_head(timestamp, sender, to, subject)}{_text(body)}{_END}"
 
 
 def _fields(message: MAILMessage) -> tuple[str, MAILAddress, list[MAILAddress], str, str]:

@@ -9,14 +9,13 @@ The verb returns a `Receipt` with the numbers that the store gave out; the calle
 that a task has ready mail. Transactions are committed in the order of the calls.
 """
 
-import asyncio
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Final, NamedTuple
 
+from mail.core.large import in_turn
 from mail.db.calls import CallRow, put_calls
 from mail.db.desk import DeskPost, ShownRow
 from mail.db.driver import Batch, Change, Insert, Query, TaskPlace, Verb, Verbs
@@ -93,8 +92,6 @@ WHERE e.task = $1 AND e.id > coalesce(h.through, 0) ORDER BY agent, e.id
 
 
 _ROW_BYTES: Final = 100
-_QUICK: Final = 64 * 1024
-"""Characters of a commit whose long texts are found in about a millisecond."""
 
 
 @dataclass(slots=True)  # not kw_only: each such field that is left out is looked up by its name
@@ -219,8 +216,7 @@ class CommitVerbs(Verbs):
         short, records = ShortCommit(commit, {}), _records(commit)
         text = "".join(records)
         if len(text) > LARGE and max(map(len, records)) > LARGE:
-            quick = len(text) <= _QUICK
-            short = lifted(commit) if quick else await self._lifted_aside(commit)
+            short = await in_turn(len(text), partial(lifted, commit))
             records = _records(short.commit)
             text = "".join(records)
         size = text_size(text) + _ROW_BYTES * len(records)
@@ -252,14 +248,6 @@ class CommitVerbs(Verbs):
             yield Batch(self._put_journal, [(turn.seq, *fact) for fact in turn.journal])
         if turn.shown:
             yield from note_shown(turn.owner.swarm, turn.shown)
-
-    async def _lifted_aside(self, commit: Commit) -> ShortCommit:
-        """Take the long texts out of a large commit while others go on."""
-        return await asyncio.get_running_loop().run_in_executor(self._lifter, lifted, commit)
-
-    @cached_property
-    def _lifter(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(1, thread_name_prefix="mail-store-lifter")
 
     def _write(self, whole: Commit, short: ShortCommit, task: TaskPlace) -> Verb[Receipt]:
         """Write what all commits have in common."""

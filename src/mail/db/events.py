@@ -67,15 +67,6 @@ class EventVerbs(Verbs):
             ORDER BY taken"""
 
     @read
-    def next_event_bytes(self, owner: Owner, task_id: str, after: int) -> Verb[int]:
-        """Return the bytes of a task's first event with a number above ``after``; 0 without one."""
-        text = f"""
-            SELECT {self.sql.event_size} FROM task_events
-            WHERE task = {THE_TASK} AND seq > $5 ORDER BY seq LIMIT 1"""
-        rows = yield Query(text, (*owner, task_id, after))
-        return int(rows[0][0]) if rows else 0
-
-    @read
     def latest_time(self, owner: Owner, task_id: str) -> Verb[str]:
         """Return the latest time among a task's newest events, or no text when it has none."""
         text = f"""

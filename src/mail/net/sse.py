@@ -7,16 +7,14 @@ chunks. Two things differ on purpose: an event without data is delivered too (``
 An unfinished event at the end is dropped.
 """
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pydantic_core import from_json
 
 from mail.core.events import TaskEvent
-from mail.core.pieces import joined, json_line
+from mail.core.large import LARGE, in_turn, json_line, slices
 from mail.core.schema import parse_message
 from mail.errors import RoutingError
 
@@ -140,22 +138,12 @@ RETRY_MS: Final = 2000
 SEND_SECONDS: Final = 30.0
 """A reader that takes nothing for so long is cut off; it can resume with ``Last-Event-ID``."""
 
-Turn = Callable[[], Awaitable[object]]
-"""Waits until somebody may do a piece of long work; at least for others' turn on the loop."""
-
-PASS: Final[Turn] = partial(asyncio.sleep, 0)
-"""Lets others go first, and waits for nobody."""
-
 _NEVER: Final = 10**8
 _DRAIN_SECONDS: Final = 25.0
 
 
 def event_source(
-    events: AsyncIterator[TaskEvent],
-    *,
-    send_timeout: float = SEND_SECONDS,
-    pings: bool = True,
-    turn: Turn = PASS,
+    events: AsyncIterator[TaskEvent], *, send_timeout: float = SEND_SECONDS, pings: bool = True
 ) -> "EventSourceResponse":
     """Make the streaming answer for a task's events.
 
@@ -164,11 +152,10 @@ def event_source(
 
     Args:
         events: The events; ``ping`` events come from here, too.
-        send_timeout: Seconds that one event, or a piece of a large one, may take to be sent.
+        send_timeout: Seconds that one event, or 64 KiB of it, may take to be sent.
         pings: Whether a ``ping`` is an event. If not, a comment keeps the connection alive.
-        turn: Awaited before each piece of a large event is made.
     """
-    return event_stream(_frames(events, pings, turn), send_timeout=send_timeout)
+    return event_stream(_frames(events, pings), send_timeout=send_timeout)
 
 
 def event_stream(
@@ -177,39 +164,44 @@ def event_stream(
     """Make the streaming answer of events that are framed already.
 
     Args:
-        frames: The events, with something now and then that keeps the connection alive; bytes are a
-            piece of one (see `frame_pieces`).
-        send_timeout: Seconds that one of them may take to be sent.
+        frames: The events, with something now and then that keeps the connection alive.
+        send_timeout: Seconds that one of them, or 64 KiB of it, may take to be sent.
     """
     from sse_starlette import EventSourceResponse
 
     return EventSourceResponse(
-        frames,
+        _sliced(frames),
         headers={"Cache-Control": "no-cache"},
-        ping=_NEVER,  # it would come between the pieces of an event
+        ping=_NEVER,  # it would come between the slices of an event
         send_timeout=send_timeout,
         # A host that is told to stop must not cut the stream before its last event.
         shutdown_grace_period=_DRAIN_SECONDS,
     )
 
 
-def frame_pieces(
-    name: str,
-    data: Iterable[str],
-    *,
-    number: str | None = None,
-    retry: int | None = None,
-    sep: str = "\r\n",
-) -> Iterator[bytes]:
-    """Yield an event piece by piece, of its one line of data in pieces. None of them is large."""
+def frame(
+    name: str, data: str, *, number: str | None = None, retry: int | None = None, sep: str = "\r\n"
+) -> bytes:
+    """Return an event with its one line of data."""
     head = f"id: {number}{sep}" if number is not None else ""
     tail = f"{sep}retry: {retry}" if retry is not None else ""
-    tokens = chain((f"{head}event: {name}{sep}data: ",), data, (f"{tail}{sep}{sep}",))
-    return (piece.encode() for piece in joined(tokens))
+    return f"{head}event: {name}{sep}data: {data}{tail}{sep}{sep}".encode()
+
+
+async def _sliced(
+    frames: "AsyncIterator[ServerSentEvent | bytes]",
+) -> "AsyncGenerator[ServerSentEvent | bytes, None]":
+    try:
+        async for data in frames:
+            for part in slices(data) if isinstance(data, bytes) else (data,):
+                yield part
+            del data  # while the next one is awaited, nothing keeps this one
+    finally:
+        await _close(frames)
 
 
 async def _frames(
-    events: AsyncIterator[TaskEvent], pings: bool, turn: Turn
+    events: AsyncIterator[TaskEvent], pings: bool
 ) -> "AsyncGenerator[ServerSentEvent | bytes, None]":
     from sse_starlette import ServerSentEvent
 
@@ -219,17 +211,21 @@ async def _frames(
             if event.kind == "ping" and not pings:
                 yield b":\r\n\r\n"
                 continue
-            if event.is_large:
-                pieces = event.data_pieces()
-                await turn()
-                for piece in frame_pieces(event.kind, pieces, number=event.id, retry=retry):
-                    yield piece
-                    await turn()
+            if event.size > LARGE:
+                yield await in_turn(event.size, partial(_frame, event, retry))
             else:
                 yield ServerSentEvent(event.data_text(), event=event.kind, id=event.id, retry=retry)
             retry = None
             del event  # while the next one is awaited, nothing keeps this one
     finally:
-        close = getattr(events, "aclose", None)
-        if close is not None:
-            await close()
+        await _close(events)
+
+
+def _frame(event: TaskEvent, retry: int | None) -> bytes:
+    return frame(event.kind, event.data_text(), number=event.id, retry=retry)
+
+
+async def _close(events: AsyncIterator[object]) -> None:
+    close = getattr(events, "aclose", None)
+    if close is not None:
+        await close()

@@ -6,8 +6,7 @@ import uuid
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence, Set
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final, Protocol
 
@@ -30,7 +29,6 @@ from mail.responses_api.output import (
 )
 from mail.responses_api.records import Kept, Record, Records, is_key
 from mail.responses_api.request import ResponseRequest
-from mail.services.event_log import EventPages, Room
 
 MAX_LOOKED_UP: Final = 32
 """How many of the last calls with results are looked up, to find the task that made them."""
@@ -277,20 +275,17 @@ class ResponsesBridge:
         swarm: The caller's swarm.
         records: Where the caller's responses are kept.
         model: What responses call the model, when the request does not name one.
-        room: What is large is read of one response at a time where this is shared.
     """
 
     swarm: BridgedSwarm
     records: Records
     model: str
-    room: Room = field(default_factory=Room)
 
     async def plan(self, request: ResponseRequest) -> RunPlan:
         """Find the task that a request is for; see `mail.responses_api.bridge.plan_run`."""
-        async with self.room.reading:
-            if request.previous_response_id is not None:
-                await self._settle_newest(request.previous_response_id)
-            return await plan_run(request, self.records, self.swarm)
+        if request.previous_response_id is not None:
+            await self._settle_newest(request.previous_response_id)
+        return await plan_run(request, self.records, self.swarm)
 
     async def _settle_newest(self, previous: str) -> None:
         """Note the end of the conversation's newest response, if nobody has seen it yet."""
@@ -356,8 +351,7 @@ class ResponsesBridge:
         )
         before = Usage.from_dict(kept["before"])
         record = Record(response=response, before=before, began=known.first_event)
-        async with self.room.reading:
-            await self.records.complete(record)
+        await self.records.complete(record)
         run = await self.swarm.follow_run(known)
         return Exchange(request, run, record, keyed=True, repeats=True)
 
@@ -416,18 +410,13 @@ class ResponsesBridge:
         for event in closing_events(response):
             yield event
 
-    async def retrieve(self, response_id: str, pages: EventPages) -> Kept:
+    async def retrieve(self, response_id: str) -> Kept:
         """Return a response as it is now.
-
-        Args:
-            response_id: The response.
-            pages: Where it counts, until they are left.
 
         Raises:
             NoSuchResponse: the caller has none of this id.
         """
-        read = partial(self._current, response_id)
-        return await pages.read_whole(read, lambda found: found.size)
+        return await self._current(response_id)
 
     async def delete(self, response_id: str) -> dict[str, Any]:
         """Forget a response; its task stays.
@@ -435,9 +424,8 @@ class ResponsesBridge:
         Raises:
             NoSuchResponse: the caller has none of this id.
         """
-        async with self.room.reading:
-            if await self.records.load(response_id) is None:
-                raise NoSuchResponse(response_id)
+        if await self.records.load(response_id) is None:
+            raise NoSuchResponse(response_id)
         await self.records.delete(response_id)
         return {"id": response_id, "object": "response", "deleted": True}
 
@@ -448,8 +436,7 @@ class ResponsesBridge:
             NoSuchResponse: the caller has none of this id.
             ResponsesError: it has ended already, or its task goes on for a later response.
         """
-        async with self.room.reading:
-            task_id = await self._cancelled_by(response_id)
+        task_id = await self._cancelled_by(response_id)
         if task_id is not None:
             await self.swarm.cancel_task(task_id)
 

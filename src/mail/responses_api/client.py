@@ -8,7 +8,6 @@ from mail.db.records import Owner
 from mail.responses_api.bridge import BridgedSwarm, ResponsesBridge
 from mail.responses_api.records import Records
 from mail.responses_api.request import ResponseRequest
-from mail.services.event_log import EventPages
 
 if TYPE_CHECKING:
     from openai.types.responses import Response, ResponseStreamEvent
@@ -159,12 +158,8 @@ class Responses:
 
     async def retrieve(self, response_id: str) -> "Response":
         """Return a response as it is now; raises `NoSuchResponse`."""
-        bridge = self._owner.bridge
-        pages = EventPages(bridge.room)
-        try:
-            return self._response((await bridge.retrieve(response_id, pages)).record.response)
-        finally:
-            pages.leave()
+        found = await self._owner.bridge.retrieve(response_id)
+        return self._response(found.record.response)
 
     async def delete(self, response_id: str) -> None:
         """Forget a response; raises `NoSuchResponse`. Its task stays."""

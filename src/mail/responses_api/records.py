@@ -5,13 +5,12 @@ also where a store in memory forgets their task.
 """
 
 import json
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from mail.core.pieces import json_line
+from mail.core.large import json_line
 from mail.core.usage import Usage
 from mail.db.records import MemoryRow, Owner
 from mail.db.store import Store
@@ -107,11 +106,6 @@ class Kept:
     def ended(self) -> bool:
         """Tell whether its status is final."""
         return self.status != "in_progress"
-
-    @property
-    def size(self) -> int:
-        """What it takes in memory."""
-        return sys.getsizeof(self.text)
 
     @property
     def record(self) -> Record:

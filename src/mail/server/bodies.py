@@ -2,17 +2,13 @@
 
 A body is JSON whatever its ``Content-Type`` says. Its depth, its number of values and the digits of
 a number are limited before anything is built from it, types are strict, and a null stands for an
-absent field. A large one is never parsed on an event loop.
-`mail.server.intake` reads them.
+absent field. `mail.server.intake` reads them.
 """
 
-import asyncio
 import difflib
 import logging
 import math
-import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from functools import cache
 from itertools import islice
 from operator import itemgetter
@@ -25,17 +21,12 @@ from mail.core.suggest import did_you_mean
 from mail.errors import ProtocolError
 from mail.redaction import beginning
 
-LARGE: Final = 16 * 1024
-"""Bytes of a body that is not parsed on the event loop."""
 MAX_DEPTH: Final = 64
 MAX_DIGITS: Final = 100
 """Digits of a number in a row: to read a longer one takes more than its length."""
 
 _LISTS: Final = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKET: Final = bytes(set(range(256)) - set(b"[]{}"))
-_SLICE: Final = 256 * 1024
-"""Bytes that are looked through at once."""
-_REST_SECONDS: Final = 500e-6
 _DIGITS: Final = bytes.maketrans(b"123456789E", b"000000000e")
 _LONG_NUMBER: Final = b"0" * (MAX_DIGITS + 1)
 _LONG_EXPONENT: Final = b"e000"
@@ -79,16 +70,13 @@ def parse_json(
     Raises:
         ProtocolError: it is not JSON, nested too deeply, or has too many values or digits.
     """
-    _check_thread(len(text))
     try:
         outside = _outside_strings(text, max_values)
         _check_values(outside, max_values)
     except _TooManyValues:
         raise ProtocolError(f"{what} has more than {max_values} values; {fewer}") from None
     _check_depth(outside, what)
-    _rest(len(outside))
     numbers = outside.translate(_DIGITS, b"+")
-    _rest(len(outside))
     if _LONG_NUMBER in numbers:
         problem = f"contains a number that is too large: more than {MAX_DIGITS} digits in a row"
         raise ProtocolError(f"{what} {problem}")
@@ -240,59 +228,22 @@ def _check_finite(value: object, what: str) -> None:
             raise ProtocolError(f"{what} contains a number that is too large")
 
 
-def _check_thread(size: int) -> None:
-    """See that a large body is parsed in a thread: it takes long, and rests in between."""
-    if size <= LARGE:
-        return
-    with suppress(RuntimeError):
-        asyncio.get_running_loop()
-        raise AssertionError(f"a body of {size} bytes is parsed on the event loop")
-
-
 def _outside_strings(text: bytes, max_values: int) -> bytes:
-    """Return JSON without its strings, slice by slice.
-
-    What is not JSON is cut somehow; the parser refuses it.
-    """
-    outside, quotes, end = [], 0, 0
-    while end < len(text):
-        start, end = end, end + _SLICE
-        part = text[start:end]
-        if (len(part) - len(part.rstrip(b"\\"))) % 2:  # what is escaped is not cut off
-            end += 1
-            part += text[end - 1 : end]
-        if b"\\" in part:
-            part = part.replace(b"\\\\", b"").replace(b'\\"', b"")
-        pieces = part.split(b'"')
-        outside += pieces[quotes % 2 :: 2]
-        quotes += len(pieces) - 1
-        if quotes > 4 * max_values:  # two of a value, two of its name
-            raise _TooManyValues
-        _rest(end)
-    return b"".join(outside)
-
-
-def _rest(size: int) -> None:
-    """Leave the interpreter to other threads for a moment, in the middle of a large body.
-
-    Whoever commits needs it many times over, and would wait for the end of a step each time.
-    """
-    if size > _SLICE:
-        time.sleep(_REST_SECONDS)
+    """Return JSON without its strings. What is not JSON is cut somehow; the parser refuses it."""
+    if b"\\" in text:
+        text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if text.count(b'"') > 4 * max_values:  # two of a value, two of its name
+        raise _TooManyValues
+    return b"".join(text.split(b'"')[::2])
 
 
 def _check_values(outside: bytes, max_values: int) -> None:
-    values = 0
-    for mark in (b",", b"[", b"{"):
-        values += outside.count(mark)
-        _rest(len(outside))
-    if values > max_values:
+    if sum(map(outside.count, (b",", b"[", b"{"))) > max_values:
         raise _TooManyValues
 
 
 def _check_depth(outside: bytes, what: str) -> None:
     brackets = outside.translate(_LISTS, _NO_BRACKET)
-    _rest(len(outside))
     for _ in range(MAX_DEPTH):
         if b"[]" not in brackets:
             return

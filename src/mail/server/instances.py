@@ -24,7 +24,7 @@ from mail.server.keylocks import KeyLocks
 
 if TYPE_CHECKING:
     from mail.api import MAILSwarm, MAILSwarmTemplate
-    from mail.services.event_log import EventLog, Room
+    from mail.services.event_log import EventLog
     from mail.services.tasks import LiveEvents
 
 _log = logging.getLogger("mail.server")
@@ -98,7 +98,7 @@ class InstancePool:
             factory and is not kept.
         max_instances: Most instances at a time; the one idle for longest makes room.
         idle_seconds: An instance with nothing to do for so long is closed.
-        room_of: Gives the room for large events that all answers to a caller share.
+        places_of: Gives the places for large answers to a caller.
         now: A monotonic clock in seconds.
     """
 
@@ -108,13 +108,13 @@ class InstancePool:
         *,
         max_instances: int,
         idle_seconds: float,
-        room_of: "Callable[[Caller], Room] | None" = None,
+        places_of: Callable[[Caller], asyncio.Semaphore] | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._served = served
         self._max = max_instances
         self._idle_seconds = idle_seconds
-        self._room_of = room_of
+        self._places_of = places_of
         self._now = now
         self._live: OrderedDict[Caller, _Instance] = OrderedDict()
         self._locks: KeyLocks[Caller] = KeyLocks()
@@ -278,8 +278,8 @@ class InstancePool:
             served = self._served
             used = token if served.needs_token else ""
             swarm = await served.make(caller, used)
-            if self._room_of is not None:
-                swarm.event_log.room = self._room_of(caller)
+            if self._places_of is not None:
+                swarm.event_log.places = self._places_of(caller)
             try:
                 # What the instance does in the background is not this request's doing.
                 with bound(request_id="", task_id=""):

@@ -1,11 +1,12 @@
-"""How the bodies of requests are read: within the caller's share, and large ones in a thread.
+"""How the bodies of requests are read: within the caller's share, and large ones in their turn.
 
-A caller has places for bodies that are still coming, and a rate of bytes. What is large is parsed
-outside the event loop, one body at a time and one of each caller's in turn, so that others are
-served meanwhile. A body is not kept: the request may wait for a run that takes an hour.
+A caller has places for bodies that are still coming, and a rate of bytes. A body is not kept: the
+request may wait for a run that takes an hour.
 """
 
 import asyncio
+import sys
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -15,9 +16,9 @@ from pydantic_core import to_json
 from starlette.requests import ClientDisconnect, Request
 
 from mail.config.server import LimitsConfig
+from mail.core.large import LARGE, in_turn
 from mail.core.schema import problems_in
 from mail.server.bodies import (
-    LARGE,
     RequestBody,
     check_names,
     parse_json,
@@ -27,7 +28,6 @@ from mail.server.bodies import (
 from mail.server.keylocks import KeyLocks
 from mail.server.middleware import CALLER, HELD, WAITS, WORKS
 from mail.server.quotas import Quotas
-from mail.services.event_log import Room
 
 if TYPE_CHECKING:
     from mail.auth.callers import Caller
@@ -36,8 +36,6 @@ KEY_HEADER: Final = "Idempotency-Key"
 _KEY: Final = KEY_HEADER.lower().encode()
 BODY_CHECK: Final = "mail.body_check"
 """In the state of a request: what refuses its body before anything is made of it, or None."""
-_COUNTED: Final = 64 * 1024
-"""Bytes of a body that needs room."""
 _LOOK_SECONDS: Final = 0.05
 _BODY: Final = "mail.body"
 _SIZE: Final = "mail.body_size"
@@ -67,8 +65,10 @@ class Intake:
         self._patience = limits.body_timeout
         self._at_work = at_work
         self._quotas = quotas
-        self._callers: KeyLocks[Caller] = KeyLocks()
-        self._thread = asyncio.Semaphore()
+        self._inflight: Counter[Caller] = Counter()
+        self._most_inflight = limits.max_inflight_bytes or sys.maxsize
+        self._arriving: KeyLocks[Caller] = KeyLocks()
+        self._read: KeyLocks[Caller] = KeyLocks()
 
     async def receive(self, request: Request) -> bytes:
         """Return the body of a caller's request, once it is there.
@@ -99,25 +99,29 @@ class Intake:
         Raises:
             QuotaExceeded: there is none for long.
         """
-        if size <= _COUNTED:
+        if size <= LARGE:
             return
         place = request.scope["state"]
         caller: Caller = place[CALLER]
-        room = self._quotas.inflight(caller)
         place[WAITS]()
         try:
-            async with asyncio.timeout(self._patience), room.reading:
-                while not self._fits(caller, room, size):  # noqa: ASYNC110 - agents tell nobody
+            async with asyncio.timeout(self._patience), self._arriving.hold(caller):
+                while not self._fits(caller, size):  # noqa: ASYNC110 - agents tell nobody
                     await asyncio.sleep(_LOOK_SECONDS)
-                room.taken += size
+                self._inflight[caller] += size
         except TimeoutError:
             raise self._quotas.no_room() from None
-        place.setdefault(HELD, []).append(partial(room.give, size))
+        place.setdefault(HELD, []).append(partial(self._give_back, caller, size))
         place[WORKS]()
 
-    def _fits(self, caller: "Caller", room: Room, size: int) -> bool:
-        taken = max(room.taken, self._at_work(caller))
-        return not taken or taken + size <= room.size
+    def _fits(self, caller: "Caller", size: int) -> bool:
+        taken = max(self._inflight[caller], self._at_work(caller))
+        return not taken or taken + size <= self._most_inflight
+
+    def _give_back(self, caller: "Caller", size: int) -> None:
+        self._inflight[caller] -= size
+        if not self._inflight[caller]:
+            del self._inflight[caller]
 
     def check_message(self, content: object, field: str) -> None:
         """Refuse the text of a message, or results of calls, when it is too long.
@@ -138,11 +142,11 @@ class Intake:
             raise refusal([{"field": field, "problem": problem}])
 
     async def apart(self, request: Request, size: int, work: Callable[[], T]) -> T:
-        """Do what takes the longer the larger a body is; in a thread, if it is a large one."""
+        """Do what takes the longer the larger a body is; of large ones, one of each caller's."""
         if size <= LARGE:
             return work()
-        async with self._callers.hold(request.scope["state"][CALLER]), self._thread:
-            return await asyncio.to_thread(work)
+        async with self._read.hold(request.scope["state"][CALLER]):
+            return await in_turn(size, work)
 
 
 def _declared(request: Request) -> int:

@@ -4,8 +4,8 @@ And how many streams all callers have together.
 The library knows no such limits; they act in the server only.
 """
 
+import asyncio
 import math
-import sys
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Set
@@ -16,8 +16,8 @@ from weakref import WeakValueDictionary
 
 from mail.auth.callers import Caller
 from mail.config.server import LimitsConfig
+from mail.core.large import LARGE_AT_ONCE
 from mail.server.errors import RETRY_AFTER, QuotaExceeded, ServerBusy
-from mail.services.event_log import Room
 
 PATIENCE_SECONDS: Final = 1.0
 """How long a request that comes too fast may wait for its turn."""
@@ -83,8 +83,7 @@ class Quotas:
         self._bodies: Counter[Caller] = Counter()
         self._uploads: Counter[Caller] = Counter()
         self._downloads: Counter[Caller] = Counter()
-        self._rooms: WeakValueDictionary[Caller, Room] = WeakValueDictionary()
-        self._inflight: WeakValueDictionary[Caller, Room] = WeakValueDictionary()
+        self._places: WeakValueDictionary[Caller, asyncio.Semaphore] = WeakValueDictionary()
 
     def request(self, caller: Caller) -> float:
         """Count a request against the caller's rate; return how many seconds it has to wait.
@@ -152,19 +151,12 @@ class Quotas:
         excuse = ("send complete requests", "request_burst")
         return _counted(self._bodies, caller, limit, what, *excuse)
 
-    def room(self, caller: Caller) -> Room:
-        """Return the room for large events that all answers to a caller share."""
-        room = self._rooms.get(caller)
-        if room is None:
-            room = self._rooms[caller] = Room(self._limits.max_unsent_bytes)
-        return room
-
-    def inflight(self, caller: Caller) -> Room:
-        """Return the room for the large bodies of a caller's requests that are in progress."""
-        room = self._inflight.get(caller)
-        if room is None:
-            room = self._inflight[caller] = Room(self._limits.max_inflight_bytes or sys.maxsize)
-        return room
+    def places(self, caller: Caller) -> asyncio.Semaphore:
+        """Return the places for large answers, and pages of streams, that a caller reads."""
+        places = self._places.get(caller)
+        if places is None:
+            places = self._places[caller] = asyncio.Semaphore(LARGE_AT_ONCE)
+        return places
 
     def no_room(self) -> QuotaExceeded:
         """Return the refusal of a large body that has waited for room for long."""

@@ -43,7 +43,6 @@ from mail.server.letters import SwarmAgents
 from mail.server.quotas import Quotas
 from mail.server.storage import LetterShares, StorageShares
 from mail.services.desk import BellSwitch, MailDesk
-from mail.services.event_log import Room
 from mail.services.files import DeskFiles
 from mail.services.learning import Learner, Propose
 from mail.services.preferences import Memories
@@ -159,7 +158,7 @@ class ServerState:
                 await self.open_swarm(self.blobs_of, self.news),
                 max_instances=limits.max_instances,
                 idle_seconds=limits.instance_idle,
-                room_of=self.quotas.room,
+                places_of=self.quotas.places,
             )
             self._learning = self._make_learner(self._pool.served)
 
@@ -256,17 +255,17 @@ class ServerState:
         """Return how many messages a task of the caller's may process in one run."""
         return step_limit(self.config, self.template_for(caller))
 
-    def tasks_of(self, caller: Caller, room: Room | None = None) -> TaskReader:
+    def tasks_of(self, caller: Caller, places: asyncio.Semaphore | None = None) -> TaskReader:
         """Return a reader of the caller's tasks; it needs no instance.
 
         Args:
             caller: Whose tasks.
-            room: The room for large events, when somebody else reads them.
+            places: The places for large answers, when somebody else reads them.
         """
         owner = owner_of(self, caller)
         live = self.pool.live(caller, owner.swarm)
-        room = room or self.quotas.room(caller)
-        return TaskReader(self.store, owner, self.clock, live, room)
+        places = places or self.quotas.places(caller)
+        return TaskReader(self.store, owner, self.clock, live, places)
 
     def memories_of(self, caller: Caller) -> Memories:
         """Return the caller's named memories."""

@@ -8,13 +8,11 @@ from contextlib import AsyncExitStack, aclosing
 from typing import Any, Final, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from mail.core.events import TaskEvent
 from mail.errors import AuthUnavailable, RoutingError, StoreError, Unauthenticated
-from mail.net.sse import RETRY_MS, SSEEvent, Turn, frame_pieces
+from mail.net.sse import RETRY_MS, SSEEvent, frame
 from mail.server.middleware import CLIENT, WAITS, Client
-from mail.services.event_log import Room
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +62,6 @@ async def relayed(
     held: AsyncExitStack,
     recheck: Callable[[], Awaitable[object]],
     *,
-    turn: Turn,
     pings: bool = True,
     every: float = RECHECK_SECONDS,
 ) -> AsyncGenerator[bytes, None]:
@@ -74,7 +71,6 @@ async def relayed(
         events: The events, with the numbers that they have there.
         held: Closed with the stream.
         recheck: Raises `Unauthenticated` when the reader's token holds no more.
-        turn: Awaited before each piece of an event is made.
         pings: Whether heartbeats are events; if not, a comment keeps the connection alive.
         every: Seconds between two checks.
     """
@@ -92,9 +88,7 @@ async def relayed(
                     continue
                 # In JSON a line end is white space; here it would end the event.
                 data = (event.data or "{}").replace("\n", " ")
-                for piece in frame_pieces(event.event, (data,), number=event.id, retry=retry):
-                    yield piece
-                    await turn()
+                yield frame(event.event, data, number=event.id, retry=retry)
                 retry = None
         except RoutingError as error:
             _log.warning("a stream of another swarm ends early: %s", error)
@@ -144,19 +138,6 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T |
         client.on_leaving = None
         if watch is not None:
             watch.cancel()
-
-
-async def once_there_is_room(
-    request: Request, room: Room, answer: Coroutine[Any, Any, Response]
-) -> Response:
-    """Return an answer that may have to wait until the caller reads others.
-
-    Then it is not counted as one at work any more, and is given up when the client leaves.
-    """
-    if not (room.taken or room.reading.locked()):
-        return await answer
-    response = await while_connected(request, answer)
-    return Response(status_code=CLIENT_GONE) if response is None else response
 
 
 async def _watch(request: Request, client: Client) -> None:

@@ -8,7 +8,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -29,7 +29,6 @@ from mail.errors import (
     UnknownApproval,
     UnknownTask,
 )
-from mail.services.event_log import EventPages, Room
 from mail.services.tasks import PING_INTERVAL
 
 _AT_ONCE: Final = 8  # calls may have megabytes
@@ -196,14 +195,13 @@ class ApprovalDesk:
     swarm: str
     decide: Decide
 
-    @asynccontextmanager
     async def page(
-        self, who: Answerer, status: str, task_id: str, limit: int, cursor: str, room: Room
-    ) -> AsyncGenerator[tuple[Iterator[dict[str, Any]], str | None], None]:
-        """Give the records of a page, newest first, and where the next one begins, or None.
+        self, who: Answerer, status: str, task_id: str, limit: int, cursor: str
+    ) -> tuple[Iterator[dict[str, Any]], str | None]:
+        """Return the records of a page, newest first, and where the next one begins, or None.
 
         A page ends early after `_PAGE_BYTES`; it has one record at least if there are any. Each is
-        made when it is asked for; until the end of the context they count in the room.
+        made when it is asked for, and let go then.
 
         Args:
             who: For whom.
@@ -211,7 +209,6 @@ class ApprovalDesk:
             task_id: Only of tasks with this id, or no text.
             limit: The most approvals.
             cursor: Where the page before said that this one begins, or no text.
-            room: Where the page counts.
 
         Raises:
             ProtocolError: the cursor is none.
@@ -220,33 +217,27 @@ class ApprovalDesk:
             raise ProtocolError("cursor must be the 'next_cursor' of a page")
         wanted = "" if status == "all" else status
         which = self._seen_by(who, status=wanted, task_id=task_id, before=int(cursor or 0))
-        pages = EventPages(room)
-        try:
-            found, more = await self._read(pages, which, limit, _PAGE_BYTES)
-            yield _records(found), str(found[-1].number) if more else None
-        finally:
-            pages.leave()
+        found, more = await self.store.held_calls(which, limit, _PAGE_BYTES)
+        following = str(found[-1].number) if more else None
+        return _records(deque(found)), following
 
-    @asynccontextmanager
-    async def record(
-        self, who: Answerer, approval_id: str, room: Room
-    ) -> AsyncGenerator[dict[str, Any], None]:
-        """Give the record of an approval, which counts in the room until the end of the context.
+    async def record(self, who: Answerer, approval_id: str) -> dict[str, Any]:
+        """Return the record of an approval.
 
         Raises:
             UnknownApproval: there is none that concerns the caller.
         """
-        pages = EventPages(room)
-        try:
-            found, _ = await self._read(pages, self._seen_by(who, approval_id=approval_id), 1, 1)
-            if not found:
-                raise UnknownApproval
-            yield approval_record(found.popleft())
-        finally:
-            pages.leave()
+        found, _ = await self.store.held_calls(self._seen_by(who, approval_id=approval_id), 1)
+        if not found:
+            raise UnknownApproval
+        return approval_record(found[0])
 
     async def events(
-        self, who: Answerer, after: int | None, closing: Callable[[], bool], room: Room
+        self,
+        who: Answerer,
+        after: int | None,
+        closing: Callable[[], bool],
+        places: asyncio.Semaphore,
     ) -> AsyncGenerator[TaskEvent, None]:
         """Yield what is opened and closed, from what is open now, or after a change.
 
@@ -254,68 +245,56 @@ class ApprovalDesk:
             who: For whom.
             after: The number of the last event that is known; None for none.
             closing: Tells whether the server stops; the last event is ``server_drain`` then.
-            room: Where approvals count until the next ones are asked for.
+            places: One of them is held while approvals are read and sent.
         """
         last, opened = after or 0, self._seen_by(who, status="open", after=0)
-        pages, quiet, more = EventPages(room), 0.0, after is None
-        try:
-            if more:
-                last = await self.store.last_call_change()
-            while more:
-                found, more = await self._read(pages, opened, _AT_ONCE, _EVENT_BYTES)
+        quiet, more = 0.0, after is None
+        if more:
+            last = await self.store.last_call_change()
+        while more:
+            async with places:
+                page, more = await self.store.held_calls(opened, _AT_ONCE, _EVENT_BYTES)
+                found = deque(page)
+                del page
                 while found and found[0].change <= last:
                     opened = opened._replace(after=found[0].change)
                     yield change_event(found.popleft())
-                more = more and not found
-            while not closing():
+            more = more and not found
+        while not closing():
+            async with places:
                 which = self._seen_by(who, after=last)
-                found, more = await self._read(pages, which, _AT_ONCE, _EVENT_BYTES)
+                page, more = await self.store.held_calls(which, _AT_ONCE, _EVENT_BYTES)
+                found = deque(page)
+                del page
                 while found:
                     last, quiet = found[0].change, -_POLL_SECONDS
                     yield change_event(found.popleft())
-                if more:
-                    continue
-                await asyncio.sleep(_POLL_SECONDS)
-                quiet += _POLL_SECONDS
-                if quiet >= PING_INTERVAL:
-                    quiet = 0.0
-                    yield self._note("ping")
-        finally:
-            pages.leave()
+            if more:
+                continue
+            await asyncio.sleep(_POLL_SECONDS)
+            quiet += _POLL_SECONDS
+            if quiet >= PING_INTERVAL:
+                quiet = 0.0
+                yield self._note("ping")
         yield self._note("server_drain")
 
     def _note(self, kind: str) -> TaskEvent:
         return TaskEvent(task_id="", kind=kind, timestamp=datetime.now(UTC).isoformat())
 
-    async def _read(
-        self, pages: EventPages, which: CallFilter, limit: int, max_bytes: int
-    ) -> tuple[deque[StoredCall], bool]:
-        """Read a page in place of the one before; tell whether there are more."""
-
-        async def read() -> tuple[deque[StoredCall], bool]:
-            found, more = await self.store.held_calls(which, limit, max_bytes)
-            return deque(found), more
-
-        pages.leave()
-        return await pages.read_whole(read, lambda page: sum(each.row.memory for each in page[0]))
-
-    async def answer(
-        self, who: Answerer, approval_id: str, given: object, room: Room
-    ) -> tuple[Owner, str]:
+    async def answer(self, who: Answerer, approval_id: str, given: object) -> tuple[Owner, str]:
         """Answer a call, and return whose task it belongs to, and which.
 
         Args:
             who: Who answers.
             approval_id: The approval.
             given: The answer.
-            room: The approval is read when no other is read for this room.
 
         Raises:
             UnknownApproval: there is none that concerns the caller.
             Forbidden: others must answer it.
             ApprovalError, ApprovalClosed: see `mail.errors`.
         """
-        found = await self._brief(who, approval_id, room)
+        found = await self._brief(who, approval_id)
         answer = read_answer(given)
         by = who._replace(owner=found.owner == self._owner(who))
         if not by.may(found.row.approvers.split("\n")):
@@ -323,18 +302,17 @@ class ApprovalDesk:
         await self.decide(found, answer, by)
         return found.owner, found.task_id
 
-    async def place(self, who: Answerer, approval_id: str, room: Room) -> tuple[Owner, str]:
+    async def place(self, who: Answerer, approval_id: str) -> tuple[Owner, str]:
         """Return whose task a call belongs to, and which; see `answer`."""
-        found = await self._brief(who, approval_id, room)
+        found = await self._brief(who, approval_id)
         return found.owner, found.task_id
 
-    async def _brief(self, who: Answerer, approval_id: str, room: Room) -> StoredCall:
+    async def _brief(self, who: Answerer, approval_id: str) -> StoredCall:
         """Return an approval without what may be large: nothing holds that meanwhile."""
-        async with room.reading:
-            page, _ = await self.store.held_calls(self._seen_by(who, approval_id=approval_id), 1)
-            if not page:
-                raise UnknownApproval
-            [found] = page
+        page, _ = await self.store.held_calls(self._seen_by(who, approval_id=approval_id), 1)
+        if not page:
+            raise UnknownApproval
+        [found] = page
         small = found.row._replace(shown="", description="", decision=None, answer=None)
         return found._replace(row=small)
 

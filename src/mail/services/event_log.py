@@ -7,154 +7,42 @@ behind loses its buffer, not its events, and catches up from the store.
 import asyncio
 import json
 from collections import OrderedDict, deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from sys import getsizeof
-from typing import Final, TypeVar
+from typing import Final
 from weakref import WeakSet
 
 from mail.core.events import TaskEvent
+from mail.core.large import LARGE_AT_ONCE
 from mail.db.events import EventVerbs
 from mail.db.records import EventRow, Owner
 
-T = TypeVar("T")
-
 PAGE_EVENTS: Final = 256
-_PAGE_BYTES: Final = 64 * 1024
-"""Bytes after which a page of events ends; a single larger event is a page, and has a room."""
+PAGE_BYTES: Final = 64 * 1024
+"""Bytes after which a page of events ends; a single larger event is a page."""
 _BUFFER_BYTES: Final = 64 * 1024
 """The most bytes of one stream's buffered events."""
 _EVENT_BYTES: Final = 400
 """Bytes that an event takes in memory besides its texts."""
 _RECENT_BYTES: Final = 8 * 1024 * 1024
 """The most bytes of the newest events of all of an owner's tasks."""
-_ROOM_BYTES: Final = 16 * 1024 * 1024
-
-
-class Room:
-    """A budget of memory for the large things that are read for one owner.
-
-    A caller's pages of events, a caller's requests, and a runtime's histories have one each.
-    What finds no room waits until others are done. What is larger than the room has it for itself.
-    Things are read one after the other (`reading`), and so are the pieces made in which answers are
-    sent (`turn`): other owners' come in between.
-
-    Args:
-        size: In bytes.
-    """
-
-    def __init__(self, size: int = _ROOM_BYTES) -> None:
-        self.size = size
-        self.taken = 0
-        self.reading = asyncio.Lock()
-        self._making = asyncio.Lock()
-        self._waiting: deque[asyncio.Future[None]] = deque()
-
-    async def turn(self) -> None:
-        """Wait until a piece of an answer may be made: one in a pass of the event loop.
-
-        With many answers at once, the loop would make a piece of each before it serves others.
-        """
-        async with self._making:
-            await asyncio.sleep(0)
-
-    def fits(self, size: int) -> bool:
-        """Tell whether there is room now."""
-        return not self.taken or self.taken + size <= self.size
-
-    async def spare(self) -> None:
-        """Wait while more is taken than there is: for what has no size before it is read."""
-        while self.taken > self.size:
-            await self.freed()
-
-    async def freed(self) -> None:
-        """Wait until room is given back."""
-        given: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(given)
-        await given
-
-    def give(self, size: int) -> None:
-        """Give room back."""
-        self.taken -= size
-        while self._waiting:
-            waiter = self._waiting.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-
-
-class EventPages:
-    """Reads events page by page. The last page has its room until the next one, or `leave`.
-
-    Args:
-        room: Where large pages count.
-    """
-
-    def __init__(self, room: Room) -> None:
-        self._room = room
-        self._held = 0
-
-    async def read(
-        self,
-        store: EventVerbs,
-        place: tuple[Owner, str, int],
-        limit: int = PAGE_EVENTS,
-        max_bytes: int = _PAGE_BYTES,
-    ) -> deque[TaskEvent]:
-        """Return the next events; none at the end of the log.
-
-        Args:
-            store: Where they are read.
-            place: The owner, the task, and the number before the first.
-            limit: At most so many.
-            max_bytes: At most so many bytes, but at least one event; fewer where room is short.
-        """
-        self.leave()
-        room = self._room
-        while True:
-            async with room.reading:
-                size = await store.next_event_bytes(*place) if room.taken else 0
-                if size <= _PAGE_BYTES or room.fits(size):
-                    most = max_bytes if room.fits(max_bytes) else _PAGE_BYTES
-                    page = deque(await store.events(*place, limit, most))
-                    total = sum(event.size for event in page)
-                    self.hold(total if total > _PAGE_BYTES else 0)
-                    return page
-            await room.freed()
-
-    async def read_whole(self, read: Callable[[], Awaitable[T]], size: Callable[[T], int]) -> T:
-        """Return what has no size before it is read, and goes with the page.
-
-        It waits while others have more than there is, and is the only such read meanwhile.
-
-        Args:
-            read: Reads it.
-            size: Returns what it takes.
-        """
-        room = self._room
-        while True:
-            async with room.reading:
-                if room.taken - self._held <= room.size:
-                    found = await read()
-                    self.hold(size(found))
-                    return found
-            await room.freed()
-
-    def hold(self, size: int) -> None:
-        """Count what was read besides the page and goes with it."""
-        self._room.taken += size
-        self._held += size
-
-    def leave(self) -> None:
-        """Give the room back; doing so twice is fine."""
-        held, self._held = self._held, 0
-        if held:
-            self._room.give(held)
 
 
 class Subscription:
-    """One reader's place in one task's log."""
+    """One reader's place in one task's log.
+
+    A page that is large, which is a single event, is in memory for as long as it holds one of
+    ``places``: until the next page is taken, or the reader leaves.
+    """
 
     def __init__(
-        self, task_id: str, limit: int, room: Room, *, after: int | None, deltas: bool
+        self,
+        task_id: str,
+        limit: int,
+        places: asyncio.Semaphore,
+        *,
+        after: int | None,
+        deltas: bool,
     ) -> None:
         self.task_id = task_id
         self.deltas = deltas
@@ -162,7 +50,8 @@ class Subscription:
         self.cursor = after or 0
         self.last = 0  # the number of the event that ends the stream, once it is known
         self._limit = limit
-        self._pages = EventPages(room)
+        self._places = places
+        self._holds = False
         self._buffer: deque[TaskEvent] = deque()
         self._size = 0
         # Of what is already there, only the store knows; events that are yet to come are pushed.
@@ -207,7 +96,7 @@ class Subscription:
     def leave(self) -> None:
         """Read no more; doing so twice is fine."""
         self.close()
-        self._pages.leave()
+        self._let_go()
 
     async def wait(self, timeout: float) -> bool:
         """Wait until there may be something to read; False when the time ran out."""
@@ -224,7 +113,6 @@ class Subscription:
         To take the events out of it as they are sent lets go of them.
         """
         self._wake.clear()
-        self._pages.leave()
         if self._lagging:
             return await self.catch_up(store, owner)
         fresh = deque(event for event in self._buffer if not event.seq or event.seq > self.cursor)
@@ -236,14 +124,25 @@ class Subscription:
         return fresh
 
     async def catch_up(self, store: EventVerbs, owner: Owner) -> deque[TaskEvent]:
-        """Return what the store has beyond the cursor: a page at most."""
+        """Return the next page of what the store has."""
+        self._let_go()
         self._lagging = False  # before the read: what is committed during it goes to the buffer
-        page = await self._pages.read(store, (owner, self.task_id, self.cursor))
+        place = (owner, self.task_id, self.cursor, PAGE_EVENTS, PAGE_BYTES)
+        await self._places.acquire()
+        self._holds = True
+        page = deque(await store.events(*place))
+        if sum(event.size for event in page) <= PAGE_BYTES:
+            self._let_go()
         if page:
             self.cursor = page[-1].seq
             self.lag()  # there may be more, which only an empty page denies
         self._wake.set()
         return page
+
+    def _let_go(self) -> None:
+        if self._holds:
+            self._holds = False
+            self._places.release()
 
     def _clear(self) -> None:
         self._buffer.clear()
@@ -258,7 +157,7 @@ class EventLog:
         self._owner = owner
         self._recent_limit = recent
         self._buffer = buffer
-        self.room = Room()
+        self.places = asyncio.Semaphore(LARGE_AT_ONCE)
         # By task, the one that was written to last at the end: number, rows, size.
         self._recent: OrderedDict[str, deque[tuple[int, Sequence[EventRow], int]]] = OrderedDict()
         self._recent_bytes = 0
@@ -279,15 +178,15 @@ class EventLog:
         *,
         after: int | None = None,
         deltas: bool = False,
-        room: Room | None = None,
+        places: asyncio.Semaphore | None = None,
     ) -> Subscription:
         """Open a stream of a task's events after number ``after``.
 
         None stands for events that are not stored yet; the caller sets the cursor when they are.
-        Its large pages count in ``room``, by default that of the log.
+        Its large pages take ``places``, by default those of the log.
         """
         subscription = Subscription(
-            task_id, self._buffer, room or self.room, after=after, deltas=deltas
+            task_id, self._buffer, places or self.places, after=after, deltas=deltas
         )
         self._readers.setdefault(task_id, WeakSet()).add(subscription)
         if self._closed:

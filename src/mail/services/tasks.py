@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from sys import getsizeof
 from typing import Any, Final, Protocol
 
@@ -19,6 +18,7 @@ from mail.clock import Clock
 from mail.core.envelope import Envelope
 from mail.core.events import TaskEvent
 from mail.core.interswarm import PEER_ROLE
+from mail.core.large import LARGE_AT_ONCE
 from mail.core.schema import check_task_id
 from mail.core.tasks import STEP_LIMIT, MAILTask, TaskState
 from mail.core.usage import Spending
@@ -26,7 +26,7 @@ from mail.db.calls import CallRow
 from mail.db.records import AsideRow, Delivery, OutboxRow, Owner, TaskRow
 from mail.db.store import Store
 from mail.errors import ProtocolError, UnknownTask
-from mail.services.event_log import EventLog, EventPages, Room, Subscription
+from mail.services.event_log import EventLog, Subscription
 
 PING_INTERVAL: Final = 15.0
 """Seconds of silence on a stream after which a ``ping`` goes out."""
@@ -37,8 +37,6 @@ _PAGE_BYTES: Final = 1024 * 1024
 _QUEUE_BYTES: Final = 1024 * 1024
 """The most bytes of the waiting mail in a record of a task."""
 
-_SHORT_QUEUE_BYTES: Final = 64 * 1024
-"""The same where room is short."""
 _LIST_PAGE: Final = 100
 _CALLS_PAGE: Final = 10
 """Of how many tasks the open calls are read at once."""
@@ -104,10 +102,6 @@ def aside_record(row: AsideRow) -> dict[str, Any]:
     }
 
 
-def _calls_size(found: _Calls) -> int:
-    return sum(getsizeof(call.shown) for calls in found.values() for call in calls)
-
-
 def _shortened(calls: Iterable[CallRow]) -> list[CallRow]:
     """Return open calls as lists show them: what is long has no arguments there."""
     left, short = _SHORT_CALLS, []
@@ -143,13 +137,16 @@ def _asked(outbox: Iterable[OutboxRow]) -> list[str]:
 
 @dataclass(slots=True, eq=False)
 class TaskReader:
-    """Reads one owner's tasks and changes nothing. The store must be open."""
+    """Reads one owner's tasks and changes nothing. The store must be open.
+
+    Whoever sends what it reads takes one of ``places`` for that long; streams do so themselves.
+    """
 
     store: Store
     owner: Owner
     clock: Clock
     live: LiveEvents
-    room: Room = field(default_factory=Room)
+    places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LARGE_AT_ONCE))
 
     async def task(self, task_id: str, *, with_events: bool = True) -> MAILTask | None:
         """Return a task as the store has it, or None."""
@@ -157,14 +154,14 @@ class TaskReader:
         return None if row is None else await self._view(row, with_events=with_events)
 
     async def page(
-        self, task_id: str, after: int, limit: int, pages: EventPages
+        self, task_id: str, after: int, limit: int
     ) -> tuple[MAILTask, list[str], deque[TaskEvent]]:
         """Return a task with at most `_QUEUE_BYTES` of its waiting mail, and a page of its events.
 
         In between are its open calls as they are stored, in JSON: to read it takes long.
 
         The events of a task that has ended are all there, since its row is read before them; how
-        many there are is read after them. Its open calls and its mail are held with the page.
+        many there are is read after them.
 
         Raises:
             UnknownTask: the owner has no such task.
@@ -172,17 +169,14 @@ class TaskReader:
         row = await self.store.load_task(self.owner, task_id)
         if row is None:
             raise UnknownTask(task_id)
-        await self.room.spare()
-        events = await pages.read(self.store, (self.owner, task_id, after), limit, _PAGE_BYTES)
-        calls = await pages.read_whole(partial(self._calls, row), _calls_size)
+        events = deque(await self.store.events(self.owner, task_id, after, limit, _PAGE_BYTES))
+        calls = await self._calls(row)
         found = await self._views([row], {})
         if not found:
             raise UnknownTask(task_id)
         [task] = found
         if not task.is_running and task.task_message_count:
-            most = _QUEUE_BYTES if self.room.fits(_QUEUE_BYTES) else _SHORT_QUEUE_BYTES
-            async for delivery in self._first_mail(task_id, most):
-                pages.hold(getsizeof(delivery.payload))
+            async for delivery in self._first_mail(task_id, _QUEUE_BYTES):
                 task.task_message_queue.append(from_json(delivery.payload))
         return task, [call.shown for call in calls.get(task_id, ())], events
 
@@ -191,60 +185,37 @@ class TaskReader:
     ) -> AsyncGenerator[list[MAILTask], None]:
         """Yield the owner's tasks, newest first, some at a time, as `summaries` returns them.
 
-        They have room until the next ones are asked for.
-
         Args:
             limit: The most to yield; all of them when None.
             cursor: Only tasks older than the one with this id.
         """
         before = [] if cursor is None else [cursor]
-        pages = EventPages(self.room)
-        try:
-            while limit is None or limit > 0:
-                most = _LIST_PAGE if limit is None else min(limit, _LIST_PAGE)
-                last = before[-1] if before else None
-                rows = await self.store.list_tasks(self.owner, limit=most, before=last)
-                if not rows and len(before) > 1 and await self._is_gone(before[-1]):
-                    before.pop()  # it was deleted meanwhile; the one in front of it may be there
-                    continue
-                yield await self.summaries(rows, pages)
-                if len(rows) < most:
-                    return
-                limit = None if limit is None else limit - most
-                before = [row.task_id for row in rows]
-        finally:
-            pages.leave()
+        while limit is None or limit > 0:
+            most = _LIST_PAGE if limit is None else min(limit, _LIST_PAGE)
+            last = before[-1] if before else None
+            rows = await self.store.list_tasks(self.owner, limit=most, before=last)
+            if not rows and len(before) > 1 and await self._is_gone(before[-1]):
+                before.pop()  # it was deleted meanwhile; the one in front of it may be there
+                continue
+            yield await self.summaries(rows)
+            if len(rows) < most:
+                return
+            limit = None if limit is None else limit - most
+            before = [row.task_id for row in rows]
 
-    async def summaries(self, rows: Sequence[TaskRow], pages: EventPages) -> list[MAILTask]:
-        """Return some of the owner's tasks without events, waiting mail and long arguments.
-
-        Their open calls are held with the pages, of which those before are left.
-        """
-        pages.leave()
-        await self.room.spare()
+    async def summaries(self, rows: Sequence[TaskRow]) -> list[MAILTask]:
+        """Return some of the owner's tasks without events, waiting mail and long arguments."""
         waiting = [row.task_id for row in rows if row.state.is_open]
         calls: _Calls = {}
         for at in range(0, len(waiting), _CALLS_PAGE):
-            read = partial(self._short_calls, waiting[at : at + _CALLS_PAGE])
-            found = await pages.read_whole(read, _calls_size)
-            calls.update(found)
+            calls |= await self._short_calls(waiting[at : at + _CALLS_PAGE])
         return await self._views(rows, calls)
 
-    async def events_within(
-        self, task: MAILTask, most: int, pages: EventPages
-    ) -> deque[TaskEvent] | None:
-        """Return all events of a task; None if they take more than ``most`` bytes, or the room.
-
-        They are held with the pages, of which those before are left.
-        """
-        pages.leave()
-        most = most if self.room.fits(most) else min(most, _SHORT_QUEUE_BYTES)
-        async with self.room.reading:
-            found = deque(await self.store.events(self.owner, task.task_id, max_bytes=most))
-        size = sum(event.size for event in found)
-        if size > most or len(found) < task.event_count:
+    async def events_within(self, task: MAILTask, most: int) -> deque[TaskEvent] | None:
+        """Return all events of a task; None if they take more than ``most`` bytes."""
+        found = deque(await self.store.events(self.owner, task.task_id, max_bytes=most))
+        if sum(event.size for event in found) > most or len(found) < task.event_count:
             return None
-        pages.hold(size)
         task.event_count = len(found)
         return found
 
@@ -360,7 +331,7 @@ class TaskReader:
         Raises:
             UnknownTask: the owner has no such task.
         """
-        follower = _Follower(self.live, self.room, task_id, after)
+        follower = _Follower(self.live, self.places, task_id, after)
         heard = time.monotonic()
         try:
             while True:
@@ -397,17 +368,19 @@ class TaskReader:
 class _Follower:
     """A place in a task's log that moves with the engine, which may come and go meanwhile."""
 
-    def __init__(self, live: LiveEvents, room: Room, task_id: str, after: int) -> None:
+    def __init__(
+        self, live: LiveEvents, places: asyncio.Semaphore, task_id: str, after: int
+    ) -> None:
         self._live = live
-        self._room = room
+        self._places = places
         self._task_id = task_id
         self._log = live.log
         self._place = self._enter(after)
 
     def _enter(self, after: int) -> Subscription:
         if self._log is not None:
-            return self._log.subscribe(self._task_id, after=after, room=self._room)
-        return Subscription(self._task_id, 0, self._room, after=after, deltas=False)
+            return self._log.subscribe(self._task_id, after=after, places=self._places)
+        return Subscription(self._task_id, 0, self._places, after=after, deltas=False)
 
     @property
     def closed(self) -> bool:

@@ -4,13 +4,13 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
 from mail.core.agents import AgentFunction
 from mail.core.runtime import MAILRuntime, RunRequest, RuntimeSettings
-from mail.core.runtime.histories import Histories, Loan
+from mail.core.runtime.histories import Histories
 from mail.core.runtime.mailbox import LaneKey
 from mail.core.tasks import TaskState
 from mail.db.memory import MemoryStore
@@ -18,21 +18,23 @@ from mail.db.records import Owner
 from tests.support.swarm import runtime_of, supervisor, user_message
 
 KB = 1024
+MB = 1024 * KB
 ALICE = Owner("example", "user", "alice")
-A, B, C = (LaneKey("t", name) for name in "abc")
+A, B, C, D, E = (LaneKey("t", name) for name in "abcde")
 
 
 class Rows:
-    """Histories of 100 KB for each agent, but for ``small``."""
+    """Histories of three rows of this size for each agent, but for ``small``."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: int = 33 * KB) -> None:
         self.reads: Counter[str] = Counter()
+        self.size = size
 
     async def history(self, owner: Owner, task_id: str, agent: str) -> list[str]:
         self.reads[agent] += 1
         await asyncio.sleep(0)
-        text = "x" if agent == "small" else agent * 50 * KB
-        return [json.dumps([{"role": "user", "content": text}])] * 2
+        text = "x" if agent == "small" else agent * self.size
+        return [json.dumps([{"role": "user", "content": text}])] * 3
 
 
 @pytest.fixture
@@ -40,50 +42,46 @@ def rows() -> Rows:
     return Rows()
 
 
-@asynccontextmanager
-async def lent(histories: Histories, key: LaneKey) -> AsyncIterator[Loan]:
-    loan = await histories.read(key)
-    yield loan
-    histories.give_back(loan)
+async def length(histories: Histories, key: LaneKey) -> int:
+    async with histories.read(key) as history:
+        return len(history.entries)
 
 
 class TestHistories:
-    async def test_who_works_with_a_large_one_lets_others_wait(self, rows: Rows) -> None:
-        histories = Histories(rows, ALICE, 150 * KB)
-        async with lent(histories, A) as loan:
-            assert [entry["content"][0] for entry in loan.entries] == ["a", "a"]
-            assert 100 * KB <= loan.size < 101 * KB
-            waiting = asyncio.create_task(self._length(histories, B))
-            for _ in range(20):
-                await asyncio.sleep(0)
-            assert await self._length(histories, LaneKey("t", "small")) == 2
+    async def test_of_long_ones_four_are_at_work_and_others_do_not_wait(self) -> None:
+        rows = Rows(400 * KB)
+        histories = Histories(rows, ALICE, 4 * MB)
+        async with AsyncExitStack() as stack:
+            for key in (A, B, C, D):
+                history = await stack.enter_async_context(histories.read(key))
+                assert [entry["content"][0] for entry in history.entries] == [key.agent] * 3
+                assert 1200 * KB <= history.size < 1201 * KB
+            waiting = asyncio.create_task(length(histories, E))
+            await asyncio.sleep(0.05)
+            assert await length(histories, LaneKey("t", "small")) == 3
             assert not waiting.done()
-        assert await waiting == 2
+        assert await waiting == 3
 
-    async def _length(self, histories: Histories, key: LaneKey) -> int:
-        async with lent(histories, key) as loan:
-            return len(loan.entries)
-
-    async def test_one_that_is_larger_than_the_room_has_it_for_itself(self, rows: Rows) -> None:
+    async def test_what_is_more_than_all_may_take_is_read_all_the_same(self, rows: Rows) -> None:
         histories = Histories(rows, ALICE, KB)
-        lengths = [self._length(histories, key) for key in (A, B, C)]
-        assert await asyncio.wait_for(asyncio.gather(*lengths), 5) == [2, 2, 2]
+        lengths = [length(histories, key) for key in (A, B, C)]
+        assert await asyncio.wait_for(asyncio.gather(*lengths), 5) == [3, 3, 3]
 
-    async def test_what_nobody_works_with_is_let_go_and_read_again(self, rows: Rows) -> None:
+    async def test_what_was_used_longest_ago_is_let_go_and_read_again(self, rows: Rows) -> None:
         histories = Histories(rows, ALICE, 250 * KB)
         for key in (A, B, C):
-            await self._length(histories, key)
+            await length(histories, key)
         assert histories.lanes() == [B, C]
-        await self._length(histories, B)
-        await self._length(histories, A)
+        await length(histories, B)
+        await length(histories, A)
         assert rows.reads == {"a": 2, "b": 1, "c": 1}
 
     async def test_what_was_used_last_is_kept(self, rows: Rows) -> None:
         histories = Histories(rows, ALICE, 250 * KB)
         for key in (A, B):
-            await self._length(histories, key)
-        histories.give_back(histories.at_hand(A, fresh=False))
-        await self._length(histories, C)
+            await length(histories, key)
+        assert histories.at_hand(A, fresh=False) is not None
+        await length(histories, C)
         assert histories.lanes() == [A, C]
 
     async def test_one_that_began_here_is_read_when_it_was_let_go(self, rows: Rows) -> None:
@@ -91,17 +89,12 @@ class TestHistories:
         assert histories.at_hand(A, fresh=True).entries == []
         entry = {"role": "user", "content": "a" * 50 * KB}
         histories.append(A, [entry, entry], [json.dumps(entry)] * 2)
-        large = histories.at_hand(A, fresh=True)
-        assert len(large.entries) == 2
-        waiting = asyncio.create_task(self._length(histories, B))
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert not waiting.done()  # it is large: it counts
-        histories.give_back(large)
-        assert await waiting == 2
+        assert len(histories.at_hand(A, fresh=True).entries) == 2
+        assert await length(histories, B) == 3
         assert histories.lanes() == [B]
         histories.append(A, [entry], [json.dumps(entry)])
-        assert await self._length(histories, A) == 2  # what the store has
+        assert histories.at_hand(A, fresh=True) is None
+        assert await length(histories, A) == 3  # what the store has
 
     async def test_many_small_ones_are_let_go_as_well(self, rows: Rows) -> None:
         histories = Histories(rows, ALICE, 10 * KB)
@@ -112,16 +105,19 @@ class TestHistories:
             histories.append(key, [entry], [json.dumps(entry)])
         assert 5 < len(histories.lanes()) < 10
         assert histories.at_hand(LaneKey("t0", "small"), fresh=True) is None
-        assert await self._length(histories, LaneKey("t0", "small")) == 2
+        assert await length(histories, LaneKey("t0", "small")) == 3
 
-    async def test_a_cancelled_reader_leaves_its_room(self, rows: Rows) -> None:
-        histories = Histories(rows, ALICE, 150 * KB)
-        async with lent(histories, A):
-            waiting = asyncio.create_task(self._length(histories, B))
-            await asyncio.sleep(0)
+    async def test_a_cancelled_reader_leaves_its_place(self) -> None:
+        histories = Histories(Rows(400 * KB), ALICE, MB)
+        async with AsyncExitStack() as stack:
+            for key in (A, B, C, D):
+                await stack.enter_async_context(histories.read(key))
+            waiting = asyncio.create_task(length(histories, E))
+            await asyncio.sleep(0.02)
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
-        assert await asyncio.wait_for(self._length(histories, C), 5) == 2
+        for _ in range(5):
+            assert await asyncio.wait_for(length(histories, E), 5) == 3
 
 
 @asynccontextmanager
@@ -155,26 +151,23 @@ async def test_an_agent_whose_history_is_too_large_is_not_called() -> None:
         assert other.status is TaskState.COMPLETED
 
 
-async def test_tasks_with_large_histories_are_worked_on_one_after_the_other() -> None:
+async def test_of_tasks_with_long_histories_four_are_worked_on_at_a_time() -> None:
     at_work: list[int] = [0]
     most: list[int] = []
 
     async def agent(messages, choice):
         at_work[0] += 1
-        most.append(at_work[0] if len(str(messages)) > 100 * KB else 0)
-        for _ in range(5):
-            await asyncio.sleep(0)
+        most.append(at_work[0])
+        await asyncio.sleep(0.02)
         at_work[0] -= 1
         return "done", []
 
-    tasks = [f"t{number}" for number in range(4)]
-    async with limited(agent, 150 * KB) as runtime:
-        for _ in range(2):
-            results = [said(runtime, "x" * 60 * KB, task) for task in tasks]
+    tasks = [f"t{number}" for number in range(9)]
+    async with limited(agent, 16 * MB) as runtime:
+        for body in ("x" * 600 * KB, "y" * 600 * KB, "and?"):
+            most.clear()
+            results = [said(runtime, body, task) for task in tasks]
             assert {result.status for result in await asyncio.gather(*results)} == {
                 TaskState.COMPLETED
             }
-        most.clear()
-        results = [said(runtime, "and?", task) for task in tasks]
-        assert {result.status for result in await asyncio.gather(*results)} == {TaskState.COMPLETED}
-        assert most == [1, 1, 1, 1]
+        assert max(most) == 4

@@ -80,10 +80,6 @@ class TestEvents:
             assert [event.size for event in page] == [sizes[event.seq - 1] for event in page]
             after = page[-1].seq
         assert pages == [[1, 2], [3], [4, 5], [6], [7]]
-        for after in range(7):
-            assert await store.next_event_bytes(rows.alice, "t1", after) == sizes[after]
-        assert await store.next_event_bytes(rows.alice, "t1", 7) == 0
-        assert await store.next_event_bytes(rows.bob, "t1", 0) == 0
         limited = await store.events(rows.alice, "t1", after=3, limit=1, max_bytes=30)
         assert [event.seq for event in limited] == [4]
         assert await store.events(rows.alice, "none", max_bytes=30) == []

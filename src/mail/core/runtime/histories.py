@@ -4,52 +4,42 @@ Entries are shared: with every list that an agent is given, and between its turn
 read-only by contract. The store's rows are text that is written before anybody else has an entry,
 so what an agent does to one never gets there; `mail.testing.HistoryGuard` finds out who does.
 
-What is in memory for one owner is bounded in bytes. Histories that no agent works with are let go
-of when there are too many, the one that was used longest ago first, and read again when they are
-needed; those that agents work with share a room, in which a large one waits for its turn.
+What is in memory for one owner is bounded in bytes: the histories that were used longest ago are
+let go of, and read again when they are needed. Of agents with a long one, few work at a time.
 """
 
 import asyncio
 import sys
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
+from mail.core.large import LARGE_AT_ONCE, in_turn
 from mail.core.runtime.mailbox import LaneKey
 from mail.db.events import EventVerbs
 from mail.db.records import Owner
-from mail.services.event_log import Room
 
 Entry = dict[str, Any]
 
-_LARGE: Final = 64 * 1024
-"""Bytes of a history that is decoded in a thread, and that counts while an agent works with it."""
+_LONG: Final = 1024 * 1024
+"""Bytes of a history of which `LARGE_AT_ONCE` are at work at a time."""
 
 
 @dataclass(slots=True, eq=False)
-class _History:
-    """One agent's history; ``entries`` is None when they were let go of.
+class History:
+    """One agent's history and its bytes.
 
-    ``size`` is what they take in bytes, ``users`` how many turns work with them.
-    """
-
-    entries: list[Entry] | None
-    size: int = 0
-    users: int = 0
-
-
-class Loan(NamedTuple):
-    """A history that an agent works with: its entries, which are not to change, and their bytes.
-
-    ``history`` is None for a small one, which takes no room.
+    ``entries`` are not to change; they are empty while they are not in memory.
     """
 
     entries: list[Entry]
-    size: int
-    history: _History | None
+    size: int = 0
+    in_memory: bool = True
 
 
 class Histories:
@@ -64,14 +54,14 @@ class Histories:
     def __init__(self, store: EventVerbs, owner: Owner, most: int | None = None) -> None:
         self._store = store
         self._owner = owner
-        self._lanes: OrderedDict[LaneKey, _History] = OrderedDict()  # used last at the end
+        self._lanes: OrderedDict[LaneKey, History] = OrderedDict()  # used last at the end
         self._agents: dict[str, set[str]] = {}
         self._size = 0
         self._most = sys.maxsize if most is None else most
-        self._room = Room(self._most)
+        self._places = asyncio.Semaphore(LARGE_AT_ONCE)
 
-    def at_hand(self, key: LaneKey, *, fresh: bool) -> Loan | None:
-        """Lend an agent's history; None when it is to be `read`. What is lent is to be given back.
+    def at_hand(self, key: LaneKey, *, fresh: bool) -> History | None:
+        """Return an agent's history; None when it is long or not in memory, and is to be `read`.
 
         Args:
             key: Whose history.
@@ -80,68 +70,49 @@ class Histories:
         history = self._lanes.get(key)
         if history is None and fresh:
             history = self._put(key, [], 0)
-        if history is None or history.entries is None:
+        if history is None or not history.in_memory or history.size > _LONG:
             return None
         self._lanes.move_to_end(key)
-        if history.size <= _LARGE:
-            return Loan(history.entries, history.size, None)
-        return self._lent(history, history.entries) if self._room.fits(history.size) else None
+        return history
 
-    async def read(self, key: LaneKey) -> Loan:
-        """Lend a history that is large, or not in memory, as `at_hand` does.
+    @asynccontextmanager
+    async def read(self, key: LaneKey) -> AsyncGenerator[History, None]:
+        """Give a history that is long or not in memory; it waits while there are many long ones."""
+        history = self._lanes.get(key)
+        if history is None:
+            history = await self._load(key)
+        if history.size <= _LONG:
+            yield history if history.in_memory else await self._load(key)
+            return
+        self._let_go(history)
+        async with self._places:
+            yield await self._load(key)
 
-        It waits while others that agents work with leave no room for it.
-        """
-        room = self._room
-        while True:
-            async with room.reading:
-                history = self._lanes.get(key)
-                if history is None or (history.entries is None and room.fits(history.size)):
-                    history = await self._load(key)
-                if history.entries is not None and room.fits(history.size):
-                    return self._lent(history, history.entries)
-                self._trim()
-            await room.freed()
-
-    def _lent(self, history: _History, entries: list[Entry]) -> Loan:
-        self._room.taken += history.size
-        history.users += 1
-        self._trim()
-        return Loan(entries, history.size, history)
-
-    def give_back(self, loan: Loan) -> None:
-        """Take back what was lent."""
-        if loan.history is not None:
-            loan.history.users -= 1
-            self._room.give(loan.size)
-            self._trim()
-
-    async def _load(self, key: LaneKey) -> _History:
+    async def _load(self, key: LaneKey) -> History:
         rows = await self._store.history(self._owner, key.task_id, key.agent)
         size = sum(map(sys.getsizeof, rows))
-        if size > _LARGE:
-            entries = await asyncio.to_thread(_decoded, rows)
-        else:
-            entries = _decoded(rows)
+        entries = await in_turn(size, partial(_decoded, rows))
+        self._trim(size)
         return self._put(key, entries, size)
 
-    def _put(self, key: LaneKey, entries: list[Entry], size: int) -> _History:
+    def _put(self, key: LaneKey, entries: list[Entry], size: int) -> History:
         self._drop(key)
-        history = self._lanes[key] = _History(entries, size)
+        history = self._lanes[key] = History(entries, size)
         self._agents.setdefault(key.task_id, set()).add(key.agent)
         self._size += size
         return history
 
-    def _trim(self) -> None:
-        """Let go of what nobody works with, as long as there is too much in memory."""
-        if self._size <= self._most:
-            return
+    def _trim(self, more: int = 0) -> None:
+        """Let go of what was used longest ago, as long as there is too much in memory."""
         for history in self._lanes.values():
-            if history.entries is not None and not history.users:
-                history.entries = None
-                self._size -= history.size
-                if self._size <= self._most:
-                    return
+            if self._size + more <= self._most:
+                return
+            self._let_go(history)
+
+    def _let_go(self, history: History) -> None:
+        if history.in_memory:
+            self._size -= history.size
+            history.entries, history.in_memory = [], False
 
     def append(self, key: LaneKey, entries: Iterable[Entry], written: Iterable[str]) -> None:
         """Add committed entries, with the texts that they are written as."""
@@ -150,7 +121,7 @@ class Histories:
             return
         size = sum(map(sys.getsizeof, written))
         history.size += size
-        if history.entries is not None:
+        if history.in_memory:
             history.entries.extend(entries)
             self._size += size
             self._trim()
@@ -165,12 +136,12 @@ class Histories:
 
     def _drop(self, key: LaneKey) -> None:
         history = self._lanes.pop(key, None)
-        if history is not None and history.entries is not None:
+        if history is not None and history.in_memory:
             self._size -= history.size
 
     def lanes(self) -> list[LaneKey]:
         """Return the histories that are in memory."""
-        return [key for key, history in self._lanes.items() if history.entries is not None]
+        return [key for key, history in self._lanes.items() if history.in_memory]
 
     def known(self, key: LaneKey) -> list[Entry]:
         """Return a copy of a history that is in memory."""

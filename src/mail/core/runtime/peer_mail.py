@@ -24,7 +24,7 @@ from mail.core.interswarm import (
     unwrap,
     wire_task_id,
 )
-from mail.core.pieces import json_line
+from mail.core.large import json_line
 from mail.core.runtime.active_tasks import ActiveTask, TaskMemory
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import Mail, MailDelivery

@@ -25,7 +25,7 @@ from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.handlers import HANDLERS, ToolContext
 from mail.core.runtime.held_calls import accepted_call, describe, runs_calls, split_held
-from mail.core.runtime.histories import Entry
+from mail.core.runtime.histories import Entry, History
 from mail.core.runtime.settings import Quota, RuntimeSettings
 from mail.core.runtime.tool_dispatch import ToolDispatcher
 from mail.core.runtime.transaction import count_attempt, log, log_reports
@@ -514,18 +514,18 @@ class TurnRunner:
             turn_result.history.add_reply(reply)
             return reply
         lane, histories = turn.queued.lane, self.context.histories
-        loan = histories.at_hand(lane, fresh=turn.task.fresh) or await histories.read(lane)
-        try:
-            reason = self._too_large(turn.agent, loan.size)
-            # One copy; unpacking would make two of a long list.
-            return await self._ask(turn, turn_result, loan.entries + incoming, reason)
-        finally:
-            histories.give_back(loan)
+        history = histories.at_hand(lane, fresh=turn.task.fresh)
+        if history is not None:
+            return await self._ask(turn, turn_result, history, incoming)
+        async with histories.read(lane) as history:
+            return await self._ask(turn, turn_result, history, incoming)
 
     async def _ask(
-        self, turn: Turn, turn_result: TurnResult, messages: list[Entry], reason: str | None
+        self, turn: Turn, turn_result: TurnResult, history: History, incoming: list[Entry]
     ) -> Reply | None:
         """Return the agent's reply; None when there is a reason not to ask it, or nobody waits."""
+        messages = history.entries + incoming  # one copy; unpacking would make two of a long list
+        reason = self._too_large(turn.agent, history.size)
         quota = self.context.settings.quota
         if quota is not None and quota.is_full(self.context.owner):
             reason = reason or await self._quota_refusal(quota)

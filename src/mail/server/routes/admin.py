@@ -3,6 +3,7 @@
 import logging
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Annotated, Any, Final, Literal, cast
 
 from fastapi import Depends, Path, Query
@@ -14,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from mail.auth.callers import Caller, check_caller_id
 from mail.auth.tokens import MOST_DAYS, check_purpose, create_token, kind_of_token, revoke_token
 from mail.auth.tokens import token_record as record_of
-from mail.core.pieces import json_line, json_pieces
+from mail.core.large import json_line
 from mail.core.schema import check_task_id
 from mail.core.tasks import MAILTask, TaskState
 from mail.db.records import Owner, TaskRow, TokenRow
@@ -25,6 +26,7 @@ from mail.net.types import (
     PostTokensResponse,
     TokenRecord,
 )
+from mail.server.answers import json_list, json_object, json_text, large_answer
 from mail.server.bodies import RequestBody
 from mail.server.deps import (
     ADMIN,
@@ -37,11 +39,8 @@ from mail.server.deps import (
 )
 from mail.server.idempotent_response import answered_once
 from mail.server.openapi import errors
-from mail.server.piecewise import json_object, piecewise
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState
-from mail.server.streams import once_there_is_room
-from mail.services.event_log import EventPages, Room
 
 _MOST_LOOKED_AT: Final = 2000
 """How many tasks one request searches; the next page goes on behind them."""
@@ -89,26 +88,20 @@ async def get_admin_tasks(  # noqa: PLR0913 - the filters
     there are more.
     """
     wanted = None if owner is None else owner_named(owner)
-    search = _Search(state, state.quotas.room(caller), limit, wanted, status, q or "")
+    search = _Search(state, limit, wanted, status, q or "")
     if cursor is not None:
         search.last = await _place(state, cursor)
-    page = json_object({"tasks": search.records(), "next_cursor": search.cursor()})
-    return await once_there_is_room(request, search.room, piecewise(page, turn=search.room.turn))
+    page = json_object({"tasks": json_list(search.records()), "next_cursor": search.cursor()})
+    return await large_answer(request, state.quotas.places(caller), page)
 
 
 class _Search:
     """Goes through the tasks of a swarm until a page is full or enough was looked at."""
 
     def __init__(
-        self,
-        state: ServerState,
-        room: Room,
-        limit: int,
-        owner: Caller | None,
-        status: str | None,
-        text: str,
+        self, state: ServerState, limit: int, owner: Caller | None, status: str | None, text: str
     ) -> None:
-        self.state, self.room, self.limit = state, room, limit
+        self.state, self.limit = state, limit
         self.owner = owner
         self.status = None if status is None else TaskState(status)
         self.words = text.casefold().split()
@@ -117,21 +110,11 @@ class _Search:
         self.more = False
 
     async def records(self) -> AsyncGenerator[str, None]:
-        yield "["
-        before = ""
-        found, pages = self._found(), EventPages(self.room)
-        try:
+        async with aclosing(self._found()) as found:
             async for owner, row in found:
-                reader = self.state.tasks_of(Caller(owner.role, owner.id), self.room)
-                for task in await reader.summaries([row], pages):
-                    yield before
-                    before = ","
-                    for piece in json_pieces(_owned(owner, task)):
-                        yield piece
-        finally:
-            pages.leave()
-            await found.aclose()
-        yield "]"
+                reader = self.state.tasks_of(Caller(owner.role, owner.id))
+                for task in await reader.summaries([row]):
+                    yield await json_text(_owned(owner, task))
 
     async def cursor(self) -> AsyncGenerator[str, None]:
         yield json_line(_cursor(*self.last) if self.more and self.last else None)

@@ -4,7 +4,7 @@ The rules are those of `mail.services.approvals`.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial, wraps
 from typing import Annotated, Any, Final, Literal
@@ -16,7 +16,6 @@ from starlette.responses import JSONResponse, Response
 
 from mail.auth.callers import Caller
 from mail.core.approvals import ALLOWS, Answer, Answerer
-from mail.core.pieces import Listed, json_pieces
 from mail.core.schema import MAX_ID, problems_in
 from mail.db.calls import StoredCall
 from mail.errors import ProtocolError, UnknownApproval
@@ -30,6 +29,7 @@ from mail.net.types import (
     PostWebhookRetryResponse,
     webhook_message,
 )
+from mail.server.answers import json_list, json_object, json_text, json_texts, large_answer
 from mail.server.bodies import RequestBody, check_names, refusal
 from mail.server.deps import (
     ADMIN,
@@ -46,11 +46,10 @@ from mail.server.deps import (
 from mail.server.idempotent_response import DONE_BEFORE, answered_once
 from mail.server.intake import read_json
 from mail.server.openapi import errors
-from mail.server.piecewise import json_object, piecewise
 from mail.server.routes.interswarm import AuditedRoute
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState
-from mail.server.streams import once_there_is_room, streamed
+from mail.server.streams import streamed
 from mail.services.approvals import ApprovalDesk, Deadlines
 
 MAX_PAGE: Final = 200
@@ -219,15 +218,16 @@ async def get_approvals(
     These are the calls of tools that need an approval and those of breakpoint tools: in the
     caller's own tasks, and where the caller is named as an approver. Administrators see all.
     """
-    room, who = state.quotas.room(caller), answerer(state, caller)
 
     async def fields() -> AsyncGenerator[tuple[str, object], None]:
-        page = desk_of(state).page(who, status, task_id or "", limit, cursor or "", room)
-        async with page as (records, following):
-            yield "approvals", Listed(map(json_pieces, records))
-            yield "next_cursor", following
+        page = desk_of(state).page(
+            answerer(state, caller), status, task_id or "", limit, cursor or ""
+        )
+        records, following = await page
+        yield "approvals", json_list(_texts(records))
+        yield "next_cursor", following
 
-    return await once_there_is_room(request, room, piecewise(json_object(fields()), turn=room.turn))
+    return await large_answer(request, state.quotas.places(caller), json_object(fields()))
 
 
 @router.get(
@@ -250,13 +250,15 @@ async def get_approval_events(
     known = last_event_id if last_event_id is not None else after
     async with AsyncExitStack() as stack:
         stack.enter_context(state.quotas.stream(caller))
-        room = state.quotas.room(caller)
         found = desk_of(state).events(
-            answerer(state, caller), known, lambda: state.draining or state.pool.closed, room
+            answerer(state, caller),
+            known,
+            lambda: state.draining or state.pool.closed,
+            state.quotas.places(caller),
         )
         recheck = partial(state.auth.authenticate, token)
         events = streamed(found, stack.pop_all(), recheck)
-        return event_source(events, send_timeout=state.config.limits.send_timeout, turn=room.turn)
+        return event_source(events, send_timeout=state.config.limits.send_timeout)
 
 
 @router.get("/approvals/{approval_id}", response_model=Approval, responses=errors(400, 404))
@@ -264,16 +266,20 @@ async def get_approval(
     request: Request, state: State, caller: TaskOwner, approval_id: PathApprovalId
 ) -> Response:
     """Get one of them."""
-    room, record = state.quotas.room(caller), _whole(state, caller, approval_id)
-    return await once_there_is_room(request, room, piecewise(record, turn=room.turn))
+    places, record = state.quotas.places(caller), _whole(state, caller, approval_id)
+    return await large_answer(request, places, record)
 
 
 async def _whole(state: ServerState, caller: Caller, approval_id: str) -> AsyncGenerator[str, None]:
-    """Yield an approval as JSON, for which there is room until it is sent."""
-    room, who = state.quotas.room(caller), answerer(state, caller)
-    async with desk_of(state).record(who, approval_id, room) as record:
-        for piece in json_pieces(record):
-            yield piece
+    """Yield an approval as JSON."""
+    record = await desk_of(state).record(answerer(state, caller), approval_id)
+    async for text in json_texts(record):
+        yield text
+
+
+async def _texts(records: Iterable[dict[str, Any]]) -> AsyncGenerator[str, None]:
+    for record in records:
+        yield await json_text(record)
 
 
 @router.post(
@@ -299,19 +305,19 @@ async def answer_approval(
     of an edit is read as such if the tool's schema leaves no doubt. A call that was answered
     before, whose time is up or whose task has ended is 409.
     """
-    room, given = state.quotas.room(caller), request.scope["state"]["answer"]
+    given = request.scope["state"]["answer"]
     desk, who = desk_of(state, token), answerer(state, caller)
     if DONE_BEFORE in request.scope["state"]:
-        owner, task_id = await desk.place(who, approval_id, room)
+        owner, task_id = await desk.place(who, approval_id)
     else:
-        owner, task_id = await desk.answer(who, approval_id, given, room)
+        owner, task_id = await desk.answer(who, approval_id, given)
     note(task_id=task_id)
     task = await state.store.load_task(owner, task_id)
     if task is None:
         raise UnknownApproval
     told = {"task_id": task_id, "status": task.state.value}
     answer = json_object({"approval": _whole(state, caller, approval_id), "task": told})
-    return await once_there_is_room(request, room, piecewise(answer, turn=room.turn))
+    return await large_answer(request, state.quotas.places(caller), answer)
 
 
 def answerer(state: ServerState, caller: Caller) -> Answerer:

@@ -46,6 +46,7 @@ from mail.net.types import (
     outbox_mail,
 )
 from mail.redaction import beginning
+from mail.server.answers import json_answer
 from mail.server.bodies import RequestBody, one_of, refusal
 from mail.server.deps import (
     ADMIN,
@@ -65,7 +66,6 @@ from mail.server.idempotency import replayed
 from mail.server.idempotent_response import answered_once
 from mail.server.intake import Intake, size_of_body
 from mail.server.openapi import EVENT_STREAM, errors
-from mail.server.piecewise import json_answer
 from mail.server.routes.messages import (
     ADDRESSABLE,
     MAX_SUBJECT,
@@ -421,7 +421,6 @@ class _Sending:
             events,
             self.held.pop_all(),
             recheck,
-            turn=self.state.quotas.room(self.caller).turn,
             pings=not self.body.ignore_stream_pings,
         )
         return event_stream(frames, send_timeout=self.state.config.limits.send_timeout)

@@ -28,7 +28,7 @@ from mail.config.server import ServerConfig, answers_to
 from mail.errors import Forbidden, ProtocolError, ToolError
 from mail.mcp.tools import Api, profile_of, tools_of
 from mail.mcp.watching import Watcher
-from mail.net.sse import event_stream, frame_pieces
+from mail.net.sse import event_stream, frame
 from mail.server.bodies import parse_object
 from mail.server.deps import State, TaskOwner
 from mail.server.errors import BodyTooLarge, error_response
@@ -357,8 +357,7 @@ async def _notifications(api: Api, session: _Session, held: ExitStack) -> AsyncI
             while changed and session.stream is news:
                 uri = next(iter(changed))
                 del changed[uri]
-                for piece in frame_pieces("message", (_updated(uri),)):
-                    yield piece
+                yield frame("message", _updated(uri))
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)

@@ -12,7 +12,6 @@ from starlette.responses import Response
 
 from mail.auth.callers import Caller
 from mail.core.approvals import MEMORY_NAME
-from mail.core.pieces import json_pieces
 from mail.db.preferences import FeedbackRow, VersionRow
 from mail.errors import ProtocolError
 from mail.net.types import (
@@ -23,14 +22,12 @@ from mail.net.types import (
     MemoryRecord,
     MemoryVersion,
 )
+from mail.server.answers import json_texts, large_answer
 from mail.server.bodies import RequestBody, whole
 from mail.server.deps import State, TaskOwner
 from mail.server.openapi import errors
-from mail.server.piecewise import piecewise
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState, owner_of
-from mail.server.streams import once_there_is_room
-from mail.services.event_log import EventPages
 from mail.services.preferences import (
     MAX_MEMORY_BYTES,
     Memories,
@@ -148,27 +145,13 @@ async def delete_memory(state: State, caller: TaskOwner, name: MemoryName) -> Re
 async def _sent(
     request: Request, state: ServerState, caller: Caller, read: Callable[[], Awaitable[object]]
 ) -> Response:
-    """Answer with what is read, for which there is room until it is sent."""
-    room = state.quotas.room(caller)
+    """Answer with what is read, in one of the caller's places for large answers."""
 
     async def texts() -> AsyncGenerator[str, None]:
-        pages = EventPages(room)
-        try:
-            for text in json_pieces(await pages.read_whole(read, _size)):
-                yield text
-        finally:
-            pages.leave()
+        async for text in json_texts(await read()):
+            yield text
 
-    return await once_there_is_room(request, room, piecewise(texts(), turn=room.turn))
-
-
-def _size(answer: object) -> int:
-    """Return about how many characters the texts of an answer have."""
-    if isinstance(answer, dict):
-        return sum(map(_size, answer.values()))
-    if isinstance(answer, list):
-        return sum(map(_size, answer))
-    return len(answer) if isinstance(answer, str) else 0
+    return await large_answer(request, state.quotas.places(caller), texts())
 
 
 async def _shown(memories: Memories, name: str) -> MemoryDetails:

@@ -1,5 +1,6 @@
 """``POST /message``: run a task and answer with its end, or with the stream of its events."""
 
+from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from mail.auth.callers import Caller
-from mail.core.pieces import PIECE, json_line
+from mail.core.large import LARGE, json_line
 from mail.core.runtime.settings import UNSET
 from mail.core.schema import MAX_ID, TaskId
 from mail.core.tasks import TaskState
@@ -29,17 +30,17 @@ from mail.errors import BudgetExceeded, ShuttingDown, TaskFailed
 from mail.logcontext import note
 from mail.net.sse import event_source
 from mail.net.types import UNADDRESSABLE, PostMessageAccepted, PostMessageResponse
+from mail.server.answers import json_list, json_object, large_answer
 from mail.server.bodies import RequestBody, one_of, whole
 from mail.server.deps import After, BearerToken, IdempotencyKey, LastEventId, Person, Prefer, State
 from mail.server.errors import mail_error_response
 from mail.server.idempotency import replayed
 from mail.server.intake import size_of_body
 from mail.server.openapi import EVENT_STREAM, answer_headers, errors
-from mail.server.piecewise import json_object, piecewise
 from mail.server.routing import MAILRouter
-from mail.server.state import ServerState
-from mail.server.streams import CLIENT_GONE, once_there_is_room, streamed, while_connected
-from mail.services.event_log import PAGE_EVENTS, EventPages
+from mail.server.state import ServerState, owner_of
+from mail.server.streams import CLIENT_GONE, streamed, while_connected
+from mail.services.event_log import PAGE_BYTES, PAGE_EVENTS
 
 if TYPE_CHECKING:
     from mail.api import MAILSwarm
@@ -391,8 +392,7 @@ class Posting:
             recheck = partial(self.state.auth.authenticate, self.token)
             events = streamed(run.events(), self.held.pop_all(), recheck)
             seconds = self.state.config.limits.send_timeout
-            turn = self.state.quotas.room(self.caller).turn
-            return event_source(events, send_timeout=seconds, pings=self.pings, turn=turn)
+            return event_source(events, send_timeout=seconds, pings=self.pings)
         try:
             timeout = self.body.options.timeout or MAX_TIMEOUT_SECONDS
             end = await while_connected(self.request, run.end(timeout))
@@ -410,36 +410,26 @@ class Posting:
         shown = self.body.show_events
         answer = {
             "response": end.body,
-            "events": self._events(end) if shown else None,
+            "events": json_list(self._events(end)) if shown else None,
             "task_id": end.task_id,
             "subject": end.subject,
             "status": str(end.status),
             "breakpoints": end.breakpoints,
             "ended_by": end.ended_by,
         }
-        if not (shown or end.breakpoints) and len(end.body) < PIECE:
+        if not (shown or end.breakpoints) and len(end.body) < LARGE:
             return Response(json_line(answer), media_type="application/json")
-        room = self.state.quotas.room(self.caller)
-        whole = piecewise(json_object(answer), turn=room.turn)
-        return await once_there_is_room(self.request, room, whole)
+        places = self.state.quotas.places(self.caller)
+        return await large_answer(self.request, places, json_object(answer))
 
     async def _events(self, end: "RunEnd") -> AsyncGenerator[str, None]:
         """Yield the events up to the run's end, whatever the task has done since."""
-        tasks = self.state.tasks_of(self.caller)
-        pages, after = EventPages(tasks.room), 0
-        try:
-            while after < end.seq:
-                place = (tasks.owner, end.task_id, after)
-                page = await pages.read(tasks.store, place, min(end.seq - after, PAGE_EVENTS))
-                if not page:  # the task was deleted meanwhile
-                    break
-                while page:
-                    event = page.popleft()
-                    yield "," if after else "["
-                    after = event.seq
-                    for piece in event.record_pieces(as_text=False):
-                        yield piece
-                    del event
-            yield "]" if after else "[]"
-        finally:
-            pages.leave()
+        store, owner, after = self.state.store, owner_of(self.state, self.caller), 0
+        while after < end.seq:
+            most = min(end.seq - after, PAGE_EVENTS)
+            page = deque(await store.events(owner, end.task_id, after, most, PAGE_BYTES))
+            if not page:  # the task was deleted meanwhile
+                break
+            after = page[-1].seq
+            while page:
+                yield await page.popleft().record_text(as_text=False)

@@ -3,12 +3,11 @@
 In debug mode the former are at ``/responses``, too, which is not in the OpenAPI document.
 """
 
-import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import Path
 from pydantic import Field
@@ -17,29 +16,25 @@ from starlette.responses import JSONResponse, Response
 from typing_extensions import TypedDict
 
 from mail.auth.callers import Caller
-from mail.core.pieces import json_pieces, sliced
+from mail.core.large import slices
 from mail.core.tasks import TaskState
 from mail.db.records import IdempotencyRow
 from mail.errors import BudgetExceeded, ShuttingDown, TaskFailed
 from mail.logcontext import note
-from mail.net.sse import Turn, event_stream, frame_pieces
+from mail.net.sse import event_stream, frame
 from mail.responses_api.bridge import Exchange, ResponsesBridge
 from mail.responses_api.items import NoSuchModel, ResponsesError
 from mail.responses_api.records import Records
 from mail.responses_api.request import ResponseRequest
+from mail.server.answers import in_place, json_answer, json_text, large_answer
 from mail.server.deps import BearerToken, IdempotencyKey, Person, State
 from mail.server.idempotency import replayed
 from mail.server.idempotent_response import answered_once
 from mail.server.intake import read_object, size_of_body
 from mail.server.openai_errors import OpenAIRoute, openai_error_response, openai_errors
-from mail.server.piecewise import json_answer, piecewise
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState, owner_of
-from mail.server.streams import CLIENT_GONE, once_there_is_room, streamed, while_connected
-from mail.services.event_log import EventPages
-
-if TYPE_CHECKING:
-    from sse_starlette import ServerSentEvent
+from mail.server.streams import CLIENT_GONE, streamed, while_connected
 
 _PING_SECONDS: Final = 15
 
@@ -159,13 +154,15 @@ async def create_response(
     asked = await read_object(request, ResponseRequest.from_json)
     state.intake.check_message(asked.offer.instructions, "instructions")
     state.intake.check_message(asked.offer.tools, "tools")
+    places = state.quotas.places(caller)
     async with AsyncExitStack() as stack:
         if asked.stream:
             stack.enter_context(state.quotas.stream(caller))
         bridge = await stack.enter_async_context(_bridge(state, caller, token))
 
         async def begin(once: IdempotencyRow | None = None) -> Exchange:
-            plan = await bridge.plan(asked)
+            async with in_place(request, places):
+                plan = await bridge.plan(asked)
             state.intake.check_message(plan.body if plan.results is None else plan.results, "input")
             note(task_id=plan.task_id)
             open_tasks = bridge.swarm.open_tasks
@@ -181,7 +178,8 @@ async def create_response(
                 return await bridge.begin(asked, plan, max_steps=steps, once=once)
 
         async def follow(known: IdempotencyRow) -> Exchange:
-            return await bridge.follow(asked, known)
+            async with in_place(request, places):
+                return await bridge.follow(asked, known)
 
         keyed = await state.keyed(request, caller, key)
         exchange = await (begin() if keyed is None else keyed.once(begin, follow))
@@ -189,8 +187,7 @@ async def create_response(
             recheck = partial(state.auth.authenticate, token)
             # Closed with the stream, in another task than this one.
             events = streamed(exchange.run.events(_PING_SECONDS), stack.pop_all(), recheck)
-            turn = state.quotas.room(caller).turn
-            frames = _frames(bridge.events(exchange, events), turn)
+            frames = _frames(bridge.events(exchange, events))
             patience = state.config.limits.send_timeout
             response: Response = event_stream(frames, send_timeout=patience)
         elif asked.background:
@@ -217,10 +214,11 @@ async def get_response(
     "/v1/responses/{response_id}", response_model=DeletedResponse, responses=openai_errors(404)
 )
 async def delete_response(
-    response_id: _ResponseId, state: State, caller: Person, token: BearerToken
+    response_id: _ResponseId, request: Request, state: State, caller: Person, token: BearerToken
 ) -> JSONResponse:
     """Delete a response; its task stays."""
-    async with _bridge(state, caller, token) as bridge:
+    places = in_place(request, state.quotas.places(caller))
+    async with places, _bridge(state, caller, token) as bridge:
         deleted = await bridge.delete(response_id)
     state.shares.forget(owner_of(state, caller))
     return JSONResponse(deleted)
@@ -238,7 +236,8 @@ async def cancel_response(
     key: IdempotencyKey = None,
 ) -> Response:
     """Cancel the task of a response that has not ended."""
-    async with _bridge(state, caller, token) as bridge:
+    places = in_place(request, state.quotas.places(caller))
+    async with places, _bridge(state, caller, token) as bridge:
         await bridge.cancel(response_id)
     return await _as_it_is(request, state, caller, token, response_id)
 
@@ -247,27 +246,21 @@ async def cancel_response(
 async def _bridge(state: ServerState, caller: Caller, token: str) -> AsyncIterator[ResponsesBridge]:
     async with state.pool.lease(caller, token) as swarm:
         owner = owner_of(state, caller)  # that of the instance, which may be of an older swarm
-        room = state.quotas.room(caller)
-        yield ResponsesBridge(swarm, Records(state.store, owner), owner.swarm, room)
+        yield ResponsesBridge(swarm, Records(state.store, owner), owner.swarm)
 
 
 async def _as_it_is(
     request: Request, state: ServerState, caller: Caller, token: str, response_id: str
 ) -> Response:
-    """Answer with a stored response, for which there is room until it is sent."""
-    room = state.quotas.room(caller)
+    """Answer with a stored response, in one of the caller's places for large answers."""
 
     async def texts() -> AsyncGenerator[str, None]:
-        pages = EventPages(room)
-        try:
-            async with _bridge(state, caller, token) as bridge:
-                found = await bridge.retrieve(response_id, pages)
-            for text in sliced(found.text):
-                yield text
-        finally:
-            pages.leave()
+        async with _bridge(state, caller, token) as bridge:
+            found = await bridge.retrieve(response_id)
+        for part in slices(found.text):
+            yield part
 
-    return await once_there_is_room(request, room, piecewise(texts(), turn=room.turn))
+    return await large_answer(request, state.quotas.places(caller), texts())
 
 
 def _model(state: ServerState, caller: Caller) -> Model:
@@ -298,17 +291,11 @@ async def _answer(request: Request, bridge: ResponsesBridge, exchange: Exchange)
 
 
 async def _frames(
-    events: AsyncGenerator[dict[str, Any] | None, None], turn: Turn
-) -> "AsyncGenerator[ServerSentEvent | bytes, None]":
-    from sse_starlette import ServerSentEvent
-
+    events: AsyncGenerator[dict[str, Any] | None, None],
+) -> AsyncGenerator[bytes, None]:
     async with aclosing(events):
         async for event in events:
             if event is None:  # a comment keeps the connection alive
-                yield ServerSentEvent(comment="working", sep="\n")
-            elif event["type"].endswith(".delta"):
-                yield ServerSentEvent(json.dumps(event), event=event["type"], sep="\n")
+                yield b": working\n\n"
             else:  # the whole text may be in it
-                for piece in frame_pieces(event["type"], json_pieces(event), sep="\n"):
-                    yield piece
-                    await turn()
+                yield frame(event["type"], await json_text(event), sep="\n")

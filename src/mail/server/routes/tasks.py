@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from typing import Annotated, Any, Final
@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from mail.auth.callers import Caller
 from mail.core.approvals import Answerer
 from mail.core.events import TaskEvent
-from mail.core.pieces import Listed, json_line, json_pieces, unread_pieces
+from mail.core.large import json_line, unbroken
 from mail.core.schema import TaskId, check_task_id
 from mail.core.tasks import MAILTask
 from mail.db.records import Owner
@@ -28,6 +28,7 @@ from mail.net.types import (
     TaskPage,
     TaskRecord,
 )
+from mail.server.answers import json_list, json_object, large_answer
 from mail.server.bodies import RequestBody
 from mail.server.deps import (
     After,
@@ -44,11 +45,9 @@ from mail.server.deps import (
 from mail.server.idempotent_response import answered_once
 from mail.server.intake import body_of, read_body
 from mail.server.openapi import EVENT_STREAM, errors
-from mail.server.piecewise import json_object, piecewise
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState, owner_of
-from mail.server.streams import once_there_is_room, streamed
-from mail.services.event_log import EventPages
+from mail.server.streams import streamed
 from mail.services.tasks import PING_INTERVAL, TaskReader
 
 MAX_PAGE: Final = 1000
@@ -120,17 +119,16 @@ async def get_tasks(
     of events at most. A record whose events do not fit has none, and `events_omitted`.
     """
     tasks = _reader(state, caller, owner)
-    room, most = tasks.room, _LISTED_BYTES if events else 0
+    most = _LISTED_BYTES if events else 0
     if limit is None and cursor is None:
-        whole = piecewise(json_object(_named(tasks, tasks.overviews(), most)), turn=room.turn)
-        return await once_there_is_room(request, room, whole)
+        whole = json_object(_named(tasks, tasks.overviews(), most))
+        return await large_answer(request, tasks.places, whole)
     if cursor is not None and await _is_unknown(state, tasks.owner, cursor):
         raise ProtocolError(
             "cursor is not the id of one of these tasks; use the 'next_cursor' of a page"
         )
     size = limit or _DEFAULT_PAGE
-    page = piecewise(_paged(tasks, size, cursor, most), turn=room.turn)
-    return await once_there_is_room(request, room, page)
+    return await large_answer(request, tasks.places, _paged(tasks, size, cursor, most))
 
 
 @router.get(
@@ -193,8 +191,7 @@ async def get_task_events(
         recheck = partial(state.auth.authenticate, token)
         replay = _reader(state, caller, owner).replay(task_id, known or 0, PING_INTERVAL)
         events = streamed(replay, stack.pop_all(), recheck)
-        turn = state.quotas.room(caller).turn
-        return event_source(events, send_timeout=state.config.limits.send_timeout, turn=turn)
+        return event_source(events, send_timeout=state.config.limits.send_timeout)
 
 
 @router.post("/tasks/{task_id:path}/cancel", response_model=TaskRecord, responses=errors(404))
@@ -373,8 +370,8 @@ def _by(state: ServerState, caller: Caller, whose: Caller) -> Answerer:
 
 
 def _reader(state: ServerState, caller: Caller, owner: str | None) -> TaskReader:
-    """Return a reader of the owner's tasks, with the room of the caller's answers."""
-    return state.tasks_of(_whose(caller, owner), state.quotas.room(caller))
+    """Return a reader of the owner's tasks, with the places of the caller's answers."""
+    return state.tasks_of(_whose(caller, owner), state.quotas.places(caller))
 
 
 async def _check_owned(state: ServerState, caller: Caller, task_id: str) -> None:
@@ -403,21 +400,19 @@ async def _named(
     reader: TaskReader, tasks: AsyncGenerator[list[MAILTask], None], most: int
 ) -> AsyncGenerator[tuple[str, Any], None]:
     """Yield tasks with their events, as far as so many bytes go; the newest come first."""
-    pages, tries = EventPages(reader.room), _TRIES if most else 0
-    try:
-        async with aclosing(tasks):
-            async for some in tasks:
-                for task in some:
-                    events = await reader.events_within(task, most, pages) if tries > 0 else None
-                    record = _summary(task)
-                    if events is not None:
-                        most -= sum(event.size for event in events)
-                        record |= {"events": Listed(_sent(events)), "next_after": None}
-                    elif task.event_count:
-                        record["events_omitted"], tries = True, tries - 1
-                    yield task.task_id, record
-    finally:
-        pages.leave()
+    tries = _TRIES if most else 0
+    async with aclosing(tasks):
+        async for some in tasks:
+            for task in some:
+                events = await reader.events_within(task, most) if tries > 0 else None
+                record = _summary(task)
+                if events is not None:
+                    most -= sum(event.size for event in events)
+                    yield task.task_id, _with_events(record, events, None)
+                    continue
+                if task.event_count:
+                    record["events_omitted"], tries = True, tries - 1
+                yield task.task_id, record
 
 
 async def _paged(
@@ -446,28 +441,35 @@ async def _task(
 ) -> Response:
     check_task_id(task_id)
     note(task_id=task_id)
-    record = piecewise(_record(tasks, task_id, after or 0, limit), turn=tasks.room.turn)
-    return await once_there_is_room(request, tasks.room, record)
+    return await large_answer(request, tasks.places, _record(tasks, task_id, after or 0, limit))
 
 
 async def _record(
     tasks: TaskReader, task_id: str, after: int, limit: int
 ) -> AsyncGenerator[str, None]:
-    """Yield a task with a page of its events, for which there is room until they are sent."""
-    pages = EventPages(tasks.room)
-    try:
-        task, calls, events = await tasks.page(task_id, after, limit, pages)
-        last = events[-1].seq if events else after
-        following = {"next_after": last if last < task.event_count else None}
-        listed = {"events": Listed(_sent(events)), "breakpoints": Listed(map(unread_pieces, calls))}
-        record = task.to_record() | listed | following
-        for piece in json_pieces(record):
-            yield piece
-    finally:
-        pages.leave()
+    """Yield a task with a page of its events."""
+    task, calls, events = await tasks.page(task_id, after, limit)
+    last = events[-1].seq if events else after
+    following = last if last < task.event_count else None
+    record = task.to_record() | {"breakpoints": json_list(_stored(calls))}
+    async for text in _with_events(record, events, following):
+        yield text
 
 
-def _sent(events: deque[TaskEvent]) -> Iterator[Iterator[str]]:
+def _with_events(
+    record: dict[str, Any], events: deque[TaskEvent], following: int | None
+) -> AsyncGenerator[str, None]:
+    """Yield the record of a task as JSON, with a page of its events."""
+    return json_object(record | {"events": json_list(_sent(events)), "next_after": following})
+
+
+async def _stored(calls: Iterable[str]) -> AsyncGenerator[str, None]:
+    """Yield calls as JSON; to read what is stored as such would take long."""
+    for call in calls:
+        yield unbroken(call)
+
+
+async def _sent(events: deque[TaskEvent]) -> AsyncGenerator[str, None]:
     """Take events out of their page as they are sent."""
     while events:
-        yield events.popleft().record_pieces(as_text=True)
+        yield await events.popleft().record_text(as_text=True)

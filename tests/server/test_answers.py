@@ -1,9 +1,9 @@
-"""Answers that may be large are sent piece by piece, and are whole or visibly broken."""
+"""Answers that may be large are sent while they are made, and are whole or visibly broken."""
 
 import asyncio
 import json
 import socket
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import httpx
@@ -12,7 +12,7 @@ from pydantic_core import from_json, to_json
 
 from mail.auth.callers import Caller
 from mail.core.approvals import ALLOWS
-from mail.core.pieces import PIECE
+from mail.core.large import LARGE_AT_ONCE
 from mail.core.tasks import TaskState
 from mail.db.calls import CallRow
 from mail.db.commit import Commit
@@ -20,7 +20,6 @@ from mail.db.memory import MemoryStore
 from mail.db.records import EventRow, Owner, TaskRow
 from mail.errors import StoreConflict, StoreError
 from mail.server.app import create_app
-from mail.services.event_log import Room
 from tests.server.kit import Template, bearer, config, serving
 from tests.support.sql import held_call, put_held
 
@@ -257,53 +256,28 @@ async def test_requests_that_wait_for_unread_answers_take_no_place_and_end_with_
     async with serving(app) as client:
         port = client.base_url.port
         headers = "".join(f"{name}: {value}\r\n" for name, value in bearer("alice").items())
-        with socket.create_connection(("127.0.0.1", port)) as stalled:
-            stalled.sendall(f"GET /tasks/t HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n".encode())
-            await asyncio.to_thread(stalled.recv, 100)
-            room = app.state.mail.quotas.room(Caller("user", "alice"))
+        places = app.state.mail.quotas.places(Caller("user", "alice"))
+        with ExitStack() as stalled:
+            for _ in range(LARGE_AT_ONCE):
+                reader = stalled.enter_context(socket.create_connection(("127.0.0.1", port)))
+                line = "GET /tasks/t HTTP/1.1\r\nHost: localhost\r\n"
+                reader.sendall(f"{line}{headers}\r\n".encode())
+                await asyncio.to_thread(reader.recv, 100)
+            assert places.locked()
             held = ("/approvals", "/approvals/held", "/approvals/events")
             for path in ("/tasks/t", "/task?task_id=t", "/tasks", "/tasks?limit=5", *held):
-                before = len(room._waiting)
                 with socket.create_connection(("127.0.0.1", port)) as waits:
                     waits.sendall(
                         f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n".encode()
                     )
                     async with asyncio.timeout(10):
-                        while len(room._waiting) == before:
+                        while not places._waiters:
                             await asyncio.sleep(0.01)
                     answer = await client.get("/whoami", headers=bearer("bob"))
                     assert answer.status_code == 200, path
                 async with asyncio.timeout(10):
-                    while not room._waiting[-1].cancelled():
+                    while places._waiters:
                         await asyncio.sleep(0.01)
-
-
-async def test_pieces_of_large_answers_are_made_in_the_callers_turn(
-    client: httpx.AsyncClient, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await seed(store, "t", 500_000)
-    for number in range(200):
-        await seed(store, f"t-{number}", 10)
-    await hold(store, 500_000)
-    turns = 0
-    turn = Room.turn
-
-    async def counted(room: Room) -> None:
-        nonlocal turns
-        turns += 1
-        await turn(room)
-
-    monkeypatch.setattr(Room, "turn", counted)
-    held = ("/approvals", "/approvals/held", "/approvals/events")
-    for path in ("/tasks/t", "/task?task_id=t", "/tasks", "/tasks?limit=150", *held):
-        before, size = turns, 0
-        async with client.stream("GET", path, headers=bearer("alice")) as answer:
-            assert answer.status_code == 200, path
-            async for part in answer.aiter_bytes():
-                size += len(part)
-                if part.endswith(b"\r\n\r\n"):  # the end of an event, after which others may come
-                    break
-        assert turns - before >= size // (2 * PIECE) >= 1, path
 
 
 async def test_a_large_answer_with_its_events_is_whole_and_so_is_its_repeat(
