@@ -602,7 +602,7 @@ def test_no_id_is_two_swarms(identifier: str, principal: str) -> None:
         assert (found, identifier) == (EVIL, principal or EVIL)
 
 
-@pytest.mark.parametrize("size", [10, 2_000])
+@pytest.mark.parametrize("size", [10, 4_000])
 async def test_a_large_message_is_looked_at_in_a_thread(
     node: Node, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:

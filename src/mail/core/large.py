@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
+from pydantic_core import to_json
+
 LARGE: Final = 64 * 1024
 """Characters of a text that takes more than a fraction of a millisecond to read or write."""
 
@@ -22,7 +24,11 @@ S = TypeVar("S", str, bytes)
 
 def json_line(value: object) -> str:
     """Return a value as one line of compact JSON in which nothing breaks a line for any reader."""
-    return unbroken(_COMPACT.encode(value))
+    try:
+        text = to_json(value).decode()
+    except ValueError:  # an unpaired surrogate
+        text = _COMPACT.encode(value)
+    return unbroken(text)
 
 
 def unbroken(text: str) -> str:
