@@ -73,6 +73,7 @@ SCENARIOS = (
     Scenario("unknown_token", "no token: the same unknown one each time"),
     Scenario("health", "no token: GET /health"),
     Scenario("messages", "80 MB of messages"),
+    Scenario("busy", "256 messages of 4 KB at a time"),
     Scenario("long_history", "120 messages of 1 MB to one task, answered with themselves"),
     Scenario("long_histories", "the same to 32 tasks, side by side"),
     Scenario("hang_ups", "messages of 1 MB to a slow agent; nobody waits for the answers"),

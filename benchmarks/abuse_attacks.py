@@ -337,6 +337,12 @@ async def messages(attacker: Attacker) -> None:
     await attacker.store(80)
 
 
+async def busy(attacker: Attacker) -> None:
+    """Send 256 messages of 4 KB at a time, as a busy client does."""
+    body = _json(body=secrets.token_hex(2000))
+    await attacker.repeat(256, lambda: attacker.ask("POST", "/message", body))
+
+
 async def long_history(attacker: Attacker) -> None:
     """Send 120 messages of 1 MB to one task, each of which is answered with itself."""
     await _tell(attacker, attacker.orders.count(120), 1)
@@ -439,6 +445,7 @@ ATTACKS: Final[Mapping[str, Callable[[Attacker], Awaitable[None]]]] = {
         unknown_token,
         health,
         messages,
+        busy,
         long_history,
         long_histories,
         hang_ups,

@@ -57,7 +57,7 @@ def test_without_values_in_the_file_the_documented_literals_apply(write) -> None
     assert ClientConfig().timeout == 3600.0
     limits = config.limits
     assert (limits.max_requests, limits.max_running_tasks, limits.max_streams) == (1000, 256, 256)
-    assert (limits.request_rate, limits.request_burst) == (200.0, 400)
+    assert (limits.request_rate, limits.request_burst) == (0.0, 400)
 
 
 def test_the_shipped_file_says_what_the_documents_say(monkeypatch: pytest.MonkeyPatch) -> None:

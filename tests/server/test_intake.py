@@ -100,7 +100,7 @@ async def test_bodies_of_several_callers_are_parsed_in_turn(
     async with asyncio.timeout(10):
         while not gate.inside:
             await asyncio.sleep(0.005)
-    await arrived(app, ALICE, 10)
+    await arrived(app, ALICE, 8)
     last = asyncio.create_task(send("bob"))
     await arrived(app, BOB, 1)
     gate.open.set()

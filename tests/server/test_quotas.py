@@ -1,7 +1,6 @@
 """What one caller, and all callers together, may take at once."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
@@ -284,23 +283,23 @@ async def test_more_open_streams_than_allowed_are_429(
 
 
 async def test_a_server_full_of_requests_is_503_but_says_that_it_lives(
-    store: MemoryStore, template: Template
+    store: MemoryStore, template: Template, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def trickle() -> AsyncIterator[bytes]:
-        yield b'{"body": '
-        await whole.wait()
-        yield b'"Hello"}'
+    load, entered, whole = store.load_task, [], asyncio.Event()
 
-    whole = asyncio.Event()
+    async def load_task(owner: Owner, task_id: str) -> Any:
+        entered.append(task_id)
+        await whole.wait()
+        return await load(owner, task_id)
+
     app = app_with(store, template, max_requests=2)
     async with serving(app) as client:
-        headers = bearer("alice")
-        begun = [
-            asyncio.create_task(client.post("/message", content=trickle(), headers=headers))
-            for _ in range(2)
-        ]
+        assert (await post(client, body="Hello", task_id="t")).status_code == 200
+        monkeypatch.setattr(store, "load_task", load_task)
+        ask = partial(client.get, "/tasks/t", headers=bearer("alice"))
+        begun = [asyncio.create_task(ask()) for _ in range(2)]
         async with asyncio.timeout(20):
-            while app.state.mail.quotas._bodies.total() < 2:
+            while len(entered) < 2:
                 await asyncio.sleep(0.005)
         refused = await client.get("/whoami", headers=bearer("bob"))
         check_refused(refused, 503)
@@ -331,15 +330,56 @@ async def test_one_caller_leaves_a_quarter_of_the_places_to_others(
         async with asyncio.timeout(20):
             while len(entered) < 3:
                 await asyncio.sleep(0.005)
-        for _ in range(2):
-            refused = await ask()
-            check_refused(refused)
-            assert "3 requests in progress" in refused.json()["detail"]
-            assert refused.json()["detail"].endswith("raise [server.limits] max_requests")
+        waiting = [asyncio.create_task(ask()) for _ in range(2)]
         assert (await client.get("/whoami", headers=bearer("bob"))).status_code == 200
+        assert len(entered) == 3
         gate.set()
-        assert {answer.status_code for answer in await asyncio.gather(*slow)} == {404}
+        answers = await asyncio.gather(*slow, *waiting)
+        assert {answer.status_code for answer in answers} == {404}
         assert (await ask()).status_code == 404
+
+
+async def test_256_posts_at_a_time_are_all_answered_and_others_are_served(
+    store: MemoryStore, template: Template
+) -> None:
+    shipped = config(request_rate=LimitsConfig().request_rate)
+    app = create_app(shipped, template=template, store=store)  # type: ignore[arg-type]
+    async with serving(app) as client:
+        many = [post(client, body="Hello") for _ in range(256)]
+        other = await client.get("/whoami", headers=bearer("bob"))
+        assert other.status_code == 200
+        assert {answer.status_code for answer in await asyncio.gather(*many)} == {200}
+
+
+async def test_requests_wait_in_their_order_until_too_many_do(
+    store: MemoryStore, template: Template, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mail.server.middleware.AT_ONCE", 1)
+    monkeypatch.setattr("mail.server.middleware.MAX_WAITING", 3)
+    load, entered, gate = store.load_task, [], asyncio.Event()
+
+    async def load_task(owner: Owner, task_id: str) -> Any:
+        entered.append(task_id)
+        await gate.wait()
+        return await load(owner, task_id)
+
+    async with serving(app_with(store, template)) as client:
+        monkeypatch.setattr(store, "load_task", load_task)
+        asked = []
+        for number in range(5):
+            get = client.get(f"/tasks/t-{number}", headers=bearer("alice"))
+            asked.append(asyncio.create_task(get))
+            await asyncio.sleep(0.05)
+        refused = await asked[4]
+        check_refused(refused)
+        assert "3 of your requests wait" in refused.json()["detail"]
+        assert entered == ["t-0"]
+        asked[1].cancel()
+        gate.set()
+        for task in (asked[0], *asked[2:4]):
+            assert (await task).status_code == 404
+        assert [name for name in entered if name != "t-1"] == ["t-0", "t-2", "t-3"]
+        assert (await client.get("/whoami", headers=bearer("alice"))).status_code == 200
 
 
 async def test_requests_that_wait_for_a_run_do_not_fill_the_server(

@@ -176,8 +176,7 @@ LIMITS = {
     )
     == (10, 60),
     "a request's headers": LimitsConfig().header_timeout == 10,
-    "requests of one caller": (LimitsConfig().request_rate, LimitsConfig().request_burst)
-    == (200.0, 400),
+    "requests of one caller": (limits.AT_ONCE, limits.MAX_WAITING) == (8, 1000),
     "bytes of bodies of one caller": (LimitsConfig().body_rate, LimitsConfig().body_burst)
     == (8.0 * 1024 * 1024, 32 * 1024 * 1024),
     "running tasks of one caller": LimitsConfig().max_running_tasks == 256,

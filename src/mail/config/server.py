@@ -250,7 +250,7 @@ class LimitsConfig(FileBacked):
     max_streams: _Count = 256
     max_uploads: _Count = 4
     max_downloads: _Count = 16
-    request_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 200.0
+    request_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     request_burst: _Positive = 400
     body_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 8.0 * 1024 * 1024
     body_burst: _Positive = 32 * 1024 * 1024

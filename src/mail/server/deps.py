@@ -198,7 +198,7 @@ class Roles(Audience, SecurityBase):
         caller = await state.auth.authenticate(token)
         note(caller_role=caller.role, caller_id=caller.id)
         place[CALLER], place["token"] = caller, token
-        place[BEGINS]()
+        await place[BEGINS]()
         if wait := state.quotas.request(caller):
             await wait_turn(request, wait)  # else one caller's queue would keep all others out
         if caller.role not in self.roles:

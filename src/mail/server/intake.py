@@ -1,7 +1,6 @@
 """How the bodies of requests are read: within the caller's share, and large ones in their turn.
 
-A caller has places for bodies that are still coming, and a rate of bytes. A body is not kept: the
-request may wait for a run that takes an hour.
+A caller has a rate of bytes. A body is not kept: the request may wait for a run that takes an hour.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ from mail.server.bodies import (
     refusal,
 )
 from mail.server.keylocks import KeyLocks
-from mail.server.middleware import CALLER, HELD, WAITS, WORKS
+from mail.server.middleware import BEGINS, CALLER, HELD, WAITS, WORKS
 from mail.server.quotas import Quotas
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ class Intake:
         """Return the body of a caller's request, once it is there.
 
         Raises:
-            QuotaExceeded: too many bodies of the caller's, or too many bytes, are still coming.
+            QuotaExceeded: too many bytes of the caller's come too fast, or are worked on.
             BodyTooLarge, BodyTooSlow: it is more, or takes longer, than the server takes.
         """
         caller: Caller = request.scope["state"][CALLER]
@@ -83,9 +82,13 @@ class Intake:
             await wait_turn(request, wait)
         pieces: list[bytes] = []
         try:
-            with self._quotas.body(caller):
+            places = self._quotas.bodies(caller)
+            if places.locked():
+                request.scope["state"][WAITS]()
+            async with places:
                 await self._find_room(request, declared)
                 await _read_body(request, pieces)
+            await request.scope["state"][BEGINS]()
         finally:  # what came counts, also if the rest did not
             size = sum(map(len, pieces))
             if size > declared:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import re
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Generator, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -48,6 +48,14 @@ MAX_HEADERS: Final = 100
 MAX_PARAMETERS: Final = 100
 """Parameters of a query. To read a thousand takes longer than all else about a request."""
 BODY_SILENCE_SECONDS: Final = 10.0
+AT_ONCE: Final = 8
+"""Requests of one caller that are at work at a time.
+
+One that only waits, for the rest of its body or for a run, is not. More would be no faster, and
+whoever else asks would wait for all of them at each step.
+"""
+MAX_WAITING: Final = 1000
+"""Further requests of the caller that wait for their turn."""
 BodyLimits = tuple[int, float, str, str]
 """How many bytes a body may have, in how many seconds it must arrive, and what sets each."""
 _USUAL_SETTINGS: Final = ("[server.limits] max_body_bytes", "[server.limits] body_timeout")
@@ -156,17 +164,19 @@ def _network(scope: Scope) -> str:
 
 
 class _AtWork:
-    """The requests at work, and how many of them each caller has.
+    """The requests at work. Of one caller's, `AT_ONCE` are, and others wait in their order.
 
     Args:
-        limit: How many there may be; 0 for any number.
+        limit: How many there may be of all callers; 0 for any number.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._share = limit - limit // 4  # one caller leaves a quarter to others
+        share = limit - limit // 4  # one caller leaves a quarter to others
+        self._share = min(share, AT_ONCE) if limit else AT_ONCE
         self._whose: dict[_Exchange, Hashable] = {}
         self._each: Counter[Hashable] = Counter()
+        self._queues: dict[Hashable, deque[asyncio.Future[None]]] = {}
 
     @property
     def is_full(self) -> bool:
@@ -180,28 +190,53 @@ class _AtWork:
         self._each[caller] += 1
 
     def discard(self, exchange: "_Exchange") -> None:
-        """Count a request no more."""
+        """Count a request no more; the next of its caller's begins."""
         if exchange not in self._whose:
             return
         caller = self._whose.pop(exchange)
         self._each[caller] -= 1
         if not self._each[caller]:
             del self._each[caller]
+        self._let_begin(caller)
 
-    def begin(self, exchange: "_Exchange") -> None:
-        """Count a request whose caller has become known.
+    async def begin(self, exchange: "_Exchange") -> None:
+        """Count a request once it is its turn among those of its caller, if that is known.
 
         Raises:
-            QuotaExceeded: the caller has its share.
+            QuotaExceeded: too many of the caller's wait already.
         """
         self.discard(exchange)
-        if 0 < self._share <= self._each[exchange.caller]:
+        caller = exchange.caller
+        if caller is not None and (caller in self._queues or self._each[caller] >= self._share):
+            await self._wait(caller)
+        self.add(exchange)
+
+    async def _wait(self, caller: Hashable) -> None:
+        queue = self._queues.setdefault(caller, deque())
+        if len(queue) >= MAX_WAITING:
             raise QuotaExceeded(
-                f"you have {self._share} requests in progress, which is one caller's share of "
-                f"{self.limit}; wait for one, or raise [server.limits] max_requests",
+                f"{MAX_WAITING} of your requests wait for {self._share} that are at work, which is "
+                "the limit; wait for some, or send fewer at a time",
                 int(RETRY_AFTER),
             )
-        self.add(exchange)
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # it was its turn already
+                self._let_begin(caller)
+            raise
+
+    def _let_begin(self, caller: Hashable) -> None:
+        queue = self._queues.get(caller)
+        while queue and self._each[caller] < self._share:
+            turn = queue.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                break
+        if not queue:
+            self._queues.pop(caller, None)
 
 
 class EdgeMiddleware:
@@ -315,7 +350,7 @@ class EdgeMiddleware:
         declared = int(length) if length.isdigit() else 0
         usual = self._usual_body
         limits = self._bodies.get((scope["method"], scope["path"]), usual)
-        body = _CountedBody(receive, declared, limits)
+        body = _CountedBody(receive, declared, limits, exchange)
         if scope["method"] == "HEAD":
             scope["state"][HEAD_ONLY] = True
             await self._app({**scope, "method": "GET"}, body.receive, exchange.send_head)
@@ -392,6 +427,7 @@ class _Exchange:
         self.id = given if REQUEST_ID.fullmatch(given) else clock.new_id()
         self.waited = False
         self.started = False
+        self._at_work = True
         self._scope = scope
         self._send = send
         self._working = working
@@ -400,9 +436,9 @@ class _Exchange:
         self._began = time.monotonic()
         state = scope.setdefault("state", {})
         state["request_id"] = self.id
-        state[WAITS] = partial(working.discard, self)
-        state[WORKS] = partial(working.add, self)
-        state[BEGINS] = partial(working.begin, self)
+        state[WAITS] = self.waits
+        state[WORKS] = self.works
+        state[BEGINS] = self.goes_on
 
     @property
     def caller(self) -> Hashable:
@@ -449,6 +485,22 @@ class _Exchange:
         if client.gone:
             raise ClientDisconnect
 
+    def waits(self) -> None:
+        """Give its place to another, because it only waits."""
+        self._at_work = False
+        self._working.discard(self)
+
+    def works(self) -> None:
+        """Take a place again."""
+        self._at_work = True
+        self._working.add(self)
+
+    async def goes_on(self) -> None:
+        """Take a place if it has none, once it is its turn."""
+        if not self._at_work:
+            await self._working.begin(self)
+            self._at_work = True
+
     async def send_head(self, message: Message) -> None:
         """Send the answer to a HEAD: without its body, and no stream lasts longer than its head."""
         if message["type"] == "http.response.start":
@@ -480,8 +532,11 @@ class _Exchange:
 class _CountedBody:
     """Passes a request's body on, piece by piece, until it is too much or too slow."""
 
-    def __init__(self, receive: Receive, declared: int, limits: BodyLimits) -> None:
+    def __init__(
+        self, receive: Receive, declared: int, limits: BodyLimits, exchange: _Exchange
+    ) -> None:
         limit, seconds, *self._settings = limits
+        self._exchange = exchange
         self._receive: Callable[[], Awaitable[Message]] = receive
         self._limit = limit
         self._seconds = seconds
@@ -489,6 +544,7 @@ class _CountedBody:
         self._declared = declared
         self._size = 0
         self._complete = False
+        self._waited = False
 
     async def receive(self) -> Message:
         if self._complete:  # what follows is the news that the client has gone
@@ -509,9 +565,13 @@ class _CountedBody:
         except StopIteration as there:  # most bodies are: no timer is needed
             message: Message = there.value
         else:
+            self._exchange.waits()
+            self._waited = True
             message = await self._in_time(_Begun(waits_for, steps))
         self._size += len(message.get("body", b""))
         self._complete = not message.get("more_body", False)
+        if self._complete and self._waited and message["type"] == "http.request":
+            await self._exchange.goes_on()
         return message
 
     async def _in_time(self, receiving: "_Begun") -> Message:

@@ -21,6 +21,8 @@ from mail.server.errors import RETRY_AFTER, QuotaExceeded, ServerBusy
 
 PATIENCE_SECONDS: Final = 1.0
 """How long a request that comes too fast may wait for its turn."""
+_BODIES: Final = 64
+"""Bodies of one caller that may be arriving at a time."""
 MAX_BUCKETS: Final = 10_000
 """Callers whose request rate is remembered; the one that was quiet for longest is forgotten."""
 
@@ -80,9 +82,9 @@ class Quotas:
         self._requests = Rate(limits.request_rate, limits.request_burst, now)
         self._bytes = Rate(limits.body_rate, limits.body_burst, now)
         self._streams: Counter[Caller] = Counter()
-        self._bodies: Counter[Caller] = Counter()
         self._uploads: Counter[Caller] = Counter()
         self._downloads: Counter[Caller] = Counter()
+        self._bodies: WeakValueDictionary[Caller, asyncio.Semaphore] = WeakValueDictionary()
         self._places: WeakValueDictionary[Caller, asyncio.Semaphore] = WeakValueDictionary()
 
     def request(self, caller: Caller) -> float:
@@ -141,15 +143,12 @@ class Quotas:
         what = f"{limit} files that are still on their way to you"
         return _counted(self._downloads, caller, limit, what, "read or close one", "max_downloads")
 
-    def body(self, caller: Caller) -> AbstractContextManager[None]:
-        """Hold one of the caller's places for a request whose body is still coming.
-
-        There are as many as requests in a burst: bodies that trickle in keep none from others.
-        """
-        limit = self._limits.request_burst if self._limits.request_rate else 0
-        what = f"{limit} requests whose bodies are still arriving"
-        excuse = ("send complete requests", "request_burst")
-        return _counted(self._bodies, caller, limit, what, *excuse)
+    def bodies(self, caller: Caller) -> asyncio.Semaphore:
+        """Return the places for bodies of a caller's that are still coming."""
+        bodies = self._bodies.get(caller)
+        if bodies is None:
+            bodies = self._bodies[caller] = asyncio.Semaphore(_BODIES)
+        return bodies
 
     def places(self, caller: Caller) -> asyncio.Semaphore:
         """Return the places for large answers, and pages of streams, that a caller reads."""
