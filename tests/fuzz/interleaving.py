@@ -19,6 +19,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from mail.core.agents import AgentFunction
+from mail.core.large import LARGE_AT_ONCE
 from mail.db.store import Store
 from mail.errors import StoreError
 from mail.server.app import create_app
@@ -232,6 +233,11 @@ def _held(generation: Generation) -> list[str]:
         "locks of instances": state.pool._locks._locks,
         "places for bodies": state.quotas._bodies,
         "places for streams": state.quotas._streams,
-        "turns to parse": state.intake._callers._locks,
+        "places for large answers": [
+            places for places in state.quotas._places.values() if places._value < LARGE_AT_ONCE
+        ],
+        "turns to find room": state.intake._arriving._locks,
+        "turns to parse": state.intake._read._locks,
+        "bytes of large bodies": state.intake._inflight,
     }
     return found + [f"{what}: {held}" for what, held in holders.items() if held]
