@@ -85,6 +85,17 @@ def test_arguments_win_over_the_file_and_the_file_over_literals(write) -> None:
     assert (ClientConfig().timeout, ClientConfig(timeout=1.5).timeout) == (7.0, 1.5)
 
 
+def test_keys_of_earlier_versions_have_no_effect_and_are_named_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "mail.toml"
+    file.write_text("[server.limits]\nmax_uploads = 9\nmax_streams = 7\n")
+    monkeypatch.setenv("MAIL_CONFIG_PATH", str(file))
+    assert [LimitsConfig().max_streams for _ in range(2)] == [7, 7]
+    told = "'max_uploads' has no effect any more; remove it"
+    assert [record.getMessage() for record in caplog.records] == [f"{file}: [server.limits] {told}"]
+
+
 def test_settings_are_read_without_a_swarm_table(write) -> None:
     write("[server.settings]\nprint_llm_streams = false\n")
     assert ServerConfig().settings.print_llm_streams is False

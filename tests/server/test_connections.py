@@ -264,10 +264,11 @@ async def test_more_connections_than_allowed_are_503_and_a_flood_is_not_answered
 
 
 async def test_more_open_streams_than_the_server_takes_are_503(
-    store: MemoryStore, template: Template, script: Script
+    store: MemoryStore, template: Template, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("mail.server.quotas.MAX_OPEN_STREAMS", 1)
     async with (
-        served(store, template, max_open_streams=1) as (server, _),
+        served(store, template) as (server, _),
         httpx.AsyncClient(base_url=server.url) as client,
     ):
         body = {"body": "hang", "task_id": "t-1", "stream": True}

@@ -286,7 +286,10 @@ def test_files_arrive_a_few_at_a_time(http: httpx.Client, server: tuple[Any, Fas
             stack.enter_context(line).sendall(f"{head}Content-Length: 9\r\n\r\n".encode())
         wait_until(lambda: quotas._uploads.total() == 4)
         refused = http.post("/files", headers=bearer("reviewer"), content=b"x")
-        assert refused.status_code == 429 and "max_uploads" in refused.json()["detail"]
+        assert (
+            refused.status_code == 429
+            and "files that are still arriving" in refused.json()["detail"]
+        )
         assert upload(http, "editor", b"x")["size"] == 1
     wait_until(lambda: not quotas._uploads)
 
@@ -300,7 +303,10 @@ def test_files_are_downloaded_so_many_at_a_time(
         for _ in range(16):
             stack.enter_context(quotas.download(Caller("agent", "editor")))
         refused = http.get(path, headers=bearer("editor"))
-        assert refused.status_code == 429 and "max_downloads" in refused.json()["detail"]
+        assert (
+            refused.status_code == 429
+            and "files that are still on their way" in refused.json()["detail"]
+        )
         assert http.get(f"{path}/meta", headers=bearer("editor")).status_code == 200
     assert http.get(path, headers=bearer("editor")).content == b"x"
     wait_until(lambda: not quotas._downloads)

@@ -17,7 +17,8 @@ from mail.core.wire import MAIL_MESSAGE_TYPES
 from mail.errors import MAILError
 from mail.net.sse import SEND_SECONDS
 from mail.server import middleware as limits
-from mail.server.bodies import MAX_DEPTH, MAX_DIGITS
+from mail.server import quotas, swarm
+from mail.server.bodies import MAX_DEPTH, MAX_DIGITS, MAX_VALUES
 from mail.server.connections import MAX_TARGET_BYTES
 from mail.server.errors import STATUS_OF, status_of
 from mail.server.routes.messages import MAX_TIMEOUT_SECONDS
@@ -168,7 +169,7 @@ LIMITS = {
     "path and query": MAX_TARGET_BYTES == 8 * 1024,
     "parameters of the query": limits.MAX_PARAMETERS == 100,
     "headers": (limits.MAX_HEADER_BYTES, limits.MAX_HEADERS) == (16 * 1024, 100),
-    "JSON of a body": (MAX_DEPTH, LimitsConfig().max_json_values, MAX_DIGITS) == (64, 50_000, 100),
+    "JSON of a body": (MAX_DEPTH, MAX_VALUES, MAX_DIGITS) == (64, 50_000, 100),
     "text of a message": LimitsConfig().max_message_bytes == 1024 * 1024,
     "silence inside a body; the whole body": (
         limits.BODY_SILENCE_SECONDS,
@@ -183,15 +184,15 @@ LIMITS = {
     "queued tasks of one caller": LimitsConfig().max_queued_tasks == 10_000,
     "running, queued and paused tasks of one caller": LimitsConfig().max_open_tasks == 20_000,
     "stored bytes of one caller": LimitsConfig().max_stored_bytes == 2**30,
-    "stored bytes of one task": LimitsConfig().max_task_bytes == 256 * 2**20,
-    "large requests of one caller in progress": LimitsConfig().max_inflight_bytes == 4 * 2**20,
-    "histories of one caller in memory": LimitsConfig().max_history_bytes == 16 * 2**20,
-    "result of an action": LimitsConfig().max_result_bytes == 2**20,
-    "arguments of a tool call": LimitsConfig().max_argument_bytes == 2**20,
-    "reply of an agent": LimitsConfig().max_reply_bytes == 4 * 2**20,
+    "stored bytes of one task": swarm._TASK_BYTES == 256 * 2**20,
+    "large requests of one caller in progress": quotas.MAX_INFLIGHT == 4 * 2**20,
+    "histories of one caller in memory": swarm._HISTORY_BYTES == 16 * 2**20,
+    "result of an action": swarm._RESULT_BYTES == 2**20,
+    "arguments of a tool call": swarm._RESULT_BYTES == 2**20,
+    "reply of an agent": swarm._REPLY_BYTES == 4 * 2**20,
     "open streams of one caller": LimitsConfig().max_streams == 256,
     "requests in progress, all callers": LimitsConfig().max_requests == 1000,
-    "open streams, all callers": LimitsConfig().max_open_streams == 5000,
+    "open streams, all callers": quotas.MAX_OPEN_STREAMS == 5000,
     "open connections": LimitsConfig().max_connections == 10_000,
     "messages of a run": SettingsConfig().task_message_limit == 15,
     "wait for an answer": MAX_TIMEOUT_SECONDS == 3600,

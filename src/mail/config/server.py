@@ -198,58 +198,52 @@ class StoreConfig(FileBacked):
 class LimitsConfig(FileBacked):
     """``[server.limits]``: how much the server takes on at once. Times are in seconds.
 
-    0 lifts ``max_connections``, ``max_requests``, ``max_open_streams`` and the limits per caller:
-    ``max_running_tasks`` (more are queued), ``max_queued_tasks``, ``max_open_tasks`` (with paused
-    ones), ``max_stored_bytes``, ``max_streams``, ``max_uploads`` and ``max_downloads`` (files on
-    their way), ``request_rate`` (a second, after a burst of ``request_burst``), and ``body_rate``
-    (bytes of bodies a second, after a burst of ``body_burst``). A request that waits for a run
-    counts only against ``max_connections``. ``max_message_bytes`` is the text of one message;
-    ``max_json_values`` what a body may have of values.
+    0 lifts ``max_connections``, ``max_requests`` and the limits per caller: ``max_running_tasks``
+    (more are queued), ``max_queued_tasks``, ``max_open_tasks`` (with paused ones),
+    ``max_stored_bytes``, ``max_streams``, ``request_rate`` (a second, after a burst of
+    ``request_burst``), and ``body_rate`` (bytes of bodies a second, after a burst of
+    ``body_burst``). A request that waits for a run counts only against ``max_connections``.
+    ``max_message_bytes`` is the text of one message.
 
     ``anonymous_rate`` is how many requests a second without a valid token are answered for one
     address, after a burst of 500; further ones wait. 0 lifts it.
 
     A client may take ``header_timeout`` to send a request's headers and ``body_timeout`` for its
     body, must keep taking its answer (``send_timeout`` without progress cuts it off), and may keep
-    a connection without a request for ``idle_timeout``. What an ``Idempotency-Key`` stands for is
-    remembered for ``idempotency_hours``.
-
-    Of one caller's bodies over 64 KiB, those in progress come to ``max_inflight_bytes``, and so do
-    long messages that wait for their agents; further ones are read when there is room.
-
-    A task whose records take ``max_task_bytes`` makes no further model calls, nor does an agent
-    whose history in a task takes ``max_history_bytes``; so much of all histories of a caller's
-    agents is kept in memory, too. The result of an action is cut after
-    ``max_result_bytes``. A tool call with more than ``max_argument_bytes`` is refused, and an agent
-    that replies more than ``max_reply_bytes`` at once fails. 0 lifts each.
+    a connection without a request for ``idle_timeout``.
     """
 
     table = "server.limits"
-    gone = frozenset({"max_unsent_bytes"})
+    gone = frozenset(
+        {
+            "idempotency_hours",
+            "instance_idle",
+            "max_argument_bytes",
+            "max_downloads",
+            "max_history_bytes",
+            "max_inflight_bytes",
+            "max_json_values",
+            "max_open_streams",
+            "max_reply_bytes",
+            "max_result_bytes",
+            "max_task_bytes",
+            "max_unsent_bytes",
+            "max_uploads",
+        }
+    )
 
     max_body_bytes: _Positive = 4 * 1024 * 1024
     max_message_bytes: _Positive = 1024 * 1024
-    max_json_values: _Positive = 50_000
     max_concurrent_turns: _Positive = 512
     shutdown_grace: _Seconds = 20.0
     max_instances: _Positive = 1000
-    instance_idle: _Seconds = 600.0
     max_connections: _Count = 10_000
     max_requests: _Count = 1000
-    max_open_streams: _Count = 5000
     max_running_tasks: _Count = 256
     max_queued_tasks: _Count = 10_000
     max_open_tasks: _Count = 20_000
     max_stored_bytes: _Count = 1024 * 1024 * 1024
-    max_task_bytes: _Count = 256 * 1024 * 1024
-    max_inflight_bytes: _Count = 4 * 1024 * 1024
-    max_history_bytes: _Count = 16 * 1024 * 1024
-    max_result_bytes: _Count = 1024 * 1024
-    max_argument_bytes: _Count = 1024 * 1024
-    max_reply_bytes: _Count = 4 * 1024 * 1024
     max_streams: _Count = 256
-    max_uploads: _Count = 4
-    max_downloads: _Count = 16
     request_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     request_burst: _Positive = 400
     body_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 8.0 * 1024 * 1024
@@ -259,7 +253,6 @@ class LimitsConfig(FileBacked):
     body_timeout: _Wait = 60.0
     send_timeout: _Wait = 30.0
     idle_timeout: _Wait = 30.0
-    idempotency_hours: Annotated[float, Field(gt=0, le=_MAX_HOURS, allow_inf_nan=False)] = 168.0
 
 
 class RetentionConfig(FileBacked):

@@ -101,6 +101,8 @@ DOCUMENT: Final = OpenAPIDocument(DESCRIBED)
 _log = logging.getLogger("mail.server")
 
 
+_KEY_HOURS: Final = 168.0
+"""How long an `Idempotency-Key` is remembered."""
 _SUGGESTED: Final = {
     "OPENAI_API_KEY": "openai/gpt-5-mini",
     "ANTHROPIC_API_KEY": "anthropic/claude-sonnet-4-5",
@@ -312,7 +314,7 @@ def _retention(state: ServerState) -> Retention:
     return Retention(
         store=state.store,
         swarm=lambda: str(state.template.name),
-        key_hours=state.config.limits.idempotency_hours,
+        key_hours=_KEY_HOURS,
         task_days=state.config.retention.tasks_days,
         letter_days=state.config.retention.letters_days,
         is_busy=state.pool.is_busy,

@@ -30,7 +30,9 @@ _NO_BRACKET: Final = bytes(set(range(256)) - set(b"[]{}"))
 _DIGITS: Final = bytes.maketrans(b"123456789E", b"000000000e")
 _LONG_NUMBER: Final = b"0" * (MAX_DIGITS + 1)
 _LONG_EXPONENT: Final = b"e000"
-_FEWER: Final = "send fewer, or raise [server.limits] max_json_values"
+MAX_VALUES: Final = 50_000
+"""Values of a body."""
+_FEWER: Final = "send fewer; the limit is fixed"
 _SHOWN_PROBLEMS: Final = 5
 _SHOWN_FIELDS: Final = 10
 _SHOWN_OF_NAME: Final = 64
@@ -63,7 +65,11 @@ class _TooManyValues(Exception):
 
 
 def parse_json(
-    text: bytes, max_values: int, what: str = "the request body", *, fewer: str = _FEWER
+    text: bytes,
+    max_values: int = MAX_VALUES,
+    what: str = "the request body",
+    *,
+    fewer: str = _FEWER,
 ) -> Any:
     """Read JSON; ``what`` names it in errors, and ``fewer`` says what to do about too many values.
 
@@ -91,7 +97,7 @@ def parse_json(
 
 def parse_object(
     text: bytes,
-    max_values: int,
+    max_values: int = MAX_VALUES,
     what: str = "the request body",
     *,
     fewer: str = _FEWER,

@@ -120,14 +120,14 @@ class Keyed:
         return await follow(found)
 
 
-def fingerprint(method: str, path: str, body: bytes, max_values: int) -> str:
+def fingerprint(method: str, path: str, body: bytes) -> str:
     """Return the SHA-256 of a request.
 
     JSON counts for its values: the order of keys, white space and the way in which a text or number
     is written make no difference. Anything else counts byte for byte.
     """
     try:
-        value = parse_json(body, max_values)
+        value = parse_json(body)
         # Value by value, for the encoder that writes all at once lets no other thread on meanwhile.
         kind, text = "json", "".join(_SORTED.iterencode(value)).encode()
     except ValueError:

@@ -4,7 +4,6 @@ A caller has a rate of bytes. A body is not kept: the request may wait for a run
 """
 
 import asyncio
-import sys
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -26,7 +25,7 @@ from mail.server.bodies import (
 )
 from mail.server.keylocks import KeyLocks
 from mail.server.middleware import BEGINS, CALLER, HELD, WAITS, WORKS
-from mail.server.quotas import Quotas
+from mail.server.quotas import MAX_INFLIGHT, Quotas
 
 if TYPE_CHECKING:
     from mail.auth.callers import Caller
@@ -58,14 +57,12 @@ class Intake:
         quotas: Quotas,
         at_work: "Callable[[Caller], int]" = lambda caller: 0,
     ) -> None:
-        self.max_values = limits.max_json_values
         self._max_message = limits.max_message_bytes
         self._max_bytes = limits.max_body_bytes
         self._patience = limits.body_timeout
         self._at_work = at_work
         self._quotas = quotas
         self._inflight: Counter[Caller] = Counter()
-        self._most_inflight = limits.max_inflight_bytes or sys.maxsize
         self._arriving: KeyLocks[Caller] = KeyLocks()
         self._read: KeyLocks[Caller] = KeyLocks()
 
@@ -119,7 +116,7 @@ class Intake:
 
     def _fits(self, caller: "Caller", size: int) -> bool:
         taken = max(self._inflight[caller], self._at_work(caller))
-        return not taken or taken + size <= self._most_inflight
+        return not taken or taken + size <= MAX_INFLIGHT
 
     def _give_back(self, caller: "Caller", size: int) -> None:
         self._inflight[caller] -= size
@@ -224,16 +221,15 @@ def size_of_body(request: Request) -> int:
     return size
 
 
-async def made_of_body(request: Request, make: Callable[[bytes, int], T]) -> T:
-    """Return what a function makes of a body, of so many values at most; the body is let go.
+async def made_of_body(request: Request, make: Callable[[bytes], T]) -> T:
+    """Return what a function makes of a body; the body is let go.
 
     Raises:
         QuotaExceeded, BodyTooLarge, BodyTooSlow: see `Intake.receive`.
     """
     text = await body_of(request)
     del request.scope["state"][_BODY]
-    intake = _intake(request)
-    return await intake.apart(request, len(text), lambda: make(text, intake.max_values))
+    return await _intake(request).apart(request, len(text), partial(make, text))
 
 
 async def read_object(
@@ -248,9 +244,7 @@ async def read_object(
         QuotaExceeded, BodyTooLarge, BodyTooSlow: see `Intake.receive`.
     """
     text = await body_of(request)
-    made = await made_of_body(
-        request, lambda text, max_values: make(parse_object(text, max_values, empty=empty))
-    )
+    made = await made_of_body(request, lambda text: make(parse_object(text, empty=empty)))
     _keep_if_keyed(request, text)
     return made
 
@@ -263,7 +257,7 @@ async def read_json(request: Request, make: Callable[[Any], T]) -> T:
         QuotaExceeded, BodyTooLarge, BodyTooSlow: see `Intake.receive`.
     """
     text = await body_of(request)
-    made = await made_of_body(request, lambda text, max_values: make(parse_json(text, max_values)))
+    made = await made_of_body(request, lambda text: make(parse_json(text)))
     _keep_if_keyed(request, text)
     return made
 

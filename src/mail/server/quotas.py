@@ -21,6 +21,14 @@ from mail.server.errors import RETRY_AFTER, QuotaExceeded, ServerBusy
 
 PATIENCE_SECONDS: Final = 1.0
 """How long a request that comes too fast may wait for its turn."""
+MAX_UPLOADS: Final = 4
+"""Files of one caller that may be arriving at a time."""
+MAX_DOWNLOADS: Final = 16
+"""Files that one caller may be reading at a time."""
+MAX_OPEN_STREAMS: Final = 5000
+"""Open streams of all callers."""
+MAX_INFLIGHT: Final = 4 * 1024 * 1024
+"""Bytes of one caller's bodies over 64 KiB in progress, or of its long messages that wait."""
 _BODIES: Final = 64
 """Bodies of one caller that may be arriving at a time."""
 MAX_BUCKETS: Final = 10_000
@@ -72,8 +80,7 @@ class Quotas:
 
     Args:
         limits: ``request_rate`` and ``request_burst``, ``body_rate`` and ``body_burst``,
-            ``max_queued_tasks``, ``max_uploads``, ``max_downloads``, ``max_streams``,
-            ``max_open_streams`` and ``max_inflight_bytes``; 0 lifts a limit.
+            ``max_queued_tasks`` and ``max_streams``; 0 lifts a limit.
         now: A monotonic clock in seconds.
     """
 
@@ -130,18 +137,16 @@ class Quotas:
 
     def upload(self, caller: Caller) -> AbstractContextManager[None]:
         """Hold one of the caller's places for files that are still coming."""
-        limit = self._limits.max_uploads
-        what = f"{limit} files that are still arriving"
-        return _counted(self._uploads, caller, limit, what, "wait for one", "max_uploads")
+        what = f"{MAX_UPLOADS} files that are still arriving"
+        return _counted(self._uploads, caller, MAX_UPLOADS, what, "wait for one")
 
     def download(self, caller: Caller) -> AbstractContextManager[None]:
         """Hold one of the caller's places for files that it is reading.
 
         What a socket takes and nobody reads, the system keeps: some megabytes for each.
         """
-        limit = self._limits.max_downloads
-        what = f"{limit} files that are still on their way to you"
-        return _counted(self._downloads, caller, limit, what, "read or close one", "max_downloads")
+        what = f"{MAX_DOWNLOADS} files that are still on their way to you"
+        return _counted(self._downloads, caller, MAX_DOWNLOADS, what, "read or close one")
 
     def bodies(self, caller: Caller) -> asyncio.Semaphore:
         """Return the places for bodies of a caller's that are still coming."""
@@ -159,9 +164,8 @@ class Quotas:
 
     def no_room(self) -> QuotaExceeded:
         """Return the refusal of a large body that has waited for room for long."""
-        limit = self._limits.max_inflight_bytes
-        what = f"{limit:,} bytes of large requests, and messages, that are still worked on"
-        return _at_once(what, "wait for their answers", "max_inflight_bytes")
+        what = f"{MAX_INFLIGHT:,} bytes of large requests, and messages, that are still worked on"
+        return _at_once(what, "wait for their answers")
 
     @property
     def open_streams(self) -> int:
@@ -175,10 +179,10 @@ class Quotas:
         Raises:
             ServerBusy: all callers together have as many as the server takes.
         """
-        if 0 < self._limits.max_open_streams <= self.open_streams:
+        if self.open_streams >= MAX_OPEN_STREAMS:
             raise ServerBusy(
-                f"the server has {self._limits.max_open_streams} open streams, which is its limit; "
-                "try again later, or raise [server.limits] max_open_streams"
+                f"the server has {MAX_OPEN_STREAMS} open streams, which is its limit; try again "
+                "later"
             )
         limit = self._limits.max_streams
         what = f"{limit} open streams"
@@ -202,7 +206,7 @@ class Quotas:
 
 @contextmanager
 def _counted(
-    held: Counter[Caller], caller: Caller, limit: int, what: str, instead: str, setting: str
+    held: Counter[Caller], caller: Caller, limit: int, what: str, instead: str, setting: str = ""
 ) -> Iterator[None]:
     if 0 < limit <= held[caller]:
         raise _at_once(what, instead, setting)
@@ -215,8 +219,8 @@ def _counted(
             del held[caller]
 
 
-def _at_once(what: str, instead: str, setting: str) -> QuotaExceeded:
+def _at_once(what: str, instead: str, setting: str = "") -> QuotaExceeded:
+    or_else = f", or raise [server.limits] {setting}" if setting else ""
     return QuotaExceeded(
-        f"you have {what}, which is the limit; {instead}, or raise [server.limits] {setting}",
-        int(RETRY_AFTER),
+        f"you have {what}, which is the limit; {instead}{or_else}", int(RETRY_AFTER)
     )

@@ -64,6 +64,8 @@ It is given what leads to the contents of files, and says what the webhook is to
 
 _STORE_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 1.0
+_INSTANCE_IDLE: Final = 600.0
+"""Seconds after which the instance of an idle caller is closed."""
 
 
 def _now() -> str:
@@ -157,7 +159,7 @@ class ServerState:
             self._pool = InstancePool(
                 await self.open_swarm(self.blobs_of, self.news),
                 max_instances=limits.max_instances,
-                idle_seconds=limits.instance_idle,
+                idle_seconds=_INSTANCE_IDLE,
                 places_of=self.quotas.places,
             )
             self._learning = self._make_learner(self._pool.served)

@@ -253,8 +253,8 @@ class StorageShares:
 
     def _full(self, taken: int, most: int) -> str:
         return (
-            "your tasks, memories and idempotency keys (which go after [server.limits] "
-            f"idempotency_hours) take {taken:,} bytes, and the limit is {most:,}; delete what "
+            "your tasks, memories and idempotency keys (which go after a week) "
+            f"take {taken:,} bytes, and the limit is {most:,}; delete what "
             "you do not need (DELETE /tasks/{task_id}, "
             "DELETE /v1/responses/{response_id}), or raise [server.limits] max_stored_bytes"
         )

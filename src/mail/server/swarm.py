@@ -26,7 +26,7 @@ from mail.errors import ConfigError, MAILError, ProtocolError, StoreLocked
 from mail.llm.provider_env import ModelUse
 from mail.llm.resolve import is_scripted
 from mail.redaction import redact_foreign
-from mail.server.bodies import parse_object
+from mail.server.bodies import MAX_VALUES, parse_object
 from mail.server.federation import GatewaySwitch
 from mail.server.instances import Served
 from mail.server.state import ServerState, step_limit
@@ -61,6 +61,11 @@ class Shared:
 
 _NOBODY: Final = Caller("user", "nobody")
 _RECENT_EVENTS: Final = 64
+_TASK_BYTES: Final = 256 * 1024 * 1024
+_HISTORY_BYTES: Final = 16 * 1024 * 1024
+_RESULT_BYTES: Final = 1024 * 1024
+"""Also of the arguments of a call."""
+_REPLY_BYTES: Final = 4 * 1024 * 1024
 """Of each task at work; the newest mail is quoted when a task must end unfinished."""
 _SLICE_SECONDS: Final = 0.005
 _NO_TOKEN: Final = "no-token"  # noqa: S105 - stands for a caller's while the factories are tried
@@ -248,7 +253,7 @@ def _read(
     from mail.api import MAILSwarmTemplate
 
     what = "the swarm definition in 'json'"
-    entry = parse_object(text.encode(), config.limits.max_json_values, what)
+    entry = parse_object(text.encode(), MAX_VALUES, what)
     swarm = config.swarm
     models = ModelRules(tuple(swarm.remote_providers), tuple(swarm.remote_api_bases))
     policy = ReferencePolicy(
@@ -312,11 +317,11 @@ def _runtime_settings(
         max_steps=step_limit(config, template),
         task_token_limit=config.settings.task_token_limit,
         task_cost_limit=config.settings.task_cost_limit,
-        task_byte_limit=config.limits.max_task_bytes or None,
-        max_history_bytes=config.limits.max_history_bytes or None,
-        max_result_bytes=config.limits.max_result_bytes or None,
-        max_argument_bytes=config.limits.max_argument_bytes or None,
-        max_reply_bytes=config.limits.max_reply_bytes or None,
+        task_byte_limit=_TASK_BYTES,
+        max_history_bytes=_HISTORY_BYTES,
+        max_result_bytes=_RESULT_BYTES,
+        max_argument_bytes=_RESULT_BYTES,
+        max_reply_bytes=_REPLY_BYTES,
         dynamic_ctx_ratio=config.settings.dynamic_ctx_ratio,
         max_concurrent_turns=config.limits.max_running_tasks or None,
         turn_limit=shared.turns,

@@ -276,9 +276,7 @@ async def mcp(
     return _Handed(manager, body, session)
 
 
-def _parsed(text: bytes, max_values: int) -> dict[str, Any]:
-    if max_values <= _MOST_VALUES:
-        return parse_object(text, max_values)
+def _parsed(text: bytes) -> dict[str, Any]:
     return parse_object(text, _MOST_VALUES, fewer=_FEWER)
 
 
