@@ -45,15 +45,6 @@ def modules() -> dict[str, tuple[Path, ast.Module]]:
         gc.enable()
 
 
-def _typing_only(tree: ast.Module) -> set[ast.AST]:
-    return {
-        inside
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
-        for inside in ast.walk(node)
-    }
-
-
 def _imported(node: ast.AST) -> Iterator[str]:
     """Yield what an import statement may name: modules, and members of modules."""
     if isinstance(node, ast.Import):
@@ -64,14 +55,12 @@ def _imported(node: ast.AST) -> Iterator[str]:
 
 
 @cache
-def imports(*, typing_too: bool) -> dict[str, set[str]]:
-    """Return what each module imports, inside functions too."""
+def imports() -> dict[str, set[str]]:
+    """Return what each module imports, inside functions and for types too."""
     found: dict[str, set[str]] = defaultdict(set)
     for name, (_, tree) in modules().items():
-        skipped = set() if typing_too else _typing_only(tree)
         for node in ast.walk(tree):
-            if node not in skipped:
-                found[name] |= {one for one in _imported(node) if one in modules()} - {name}
+            found[name] |= {one for one in _imported(node) if one in modules()} - {name}
     return found
 
 
@@ -91,8 +80,8 @@ def _reachable(start: str, graph: dict[str, set[str]]) -> set[str]:
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
-    """A package's lazy ``__init__`` is no import; one inside a function is."""
-    direct = imports(typing_too=False)
+    """A package's lazy ``__init__`` is no import; one inside a function, or for types, is."""
+    direct = imports()
     graph = {
         name: set() if _is_package(name) else {one for one in direct[name] if not _is_package(one)}
         for name in modules()
@@ -102,7 +91,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 
 def _lonely() -> set[str]:
     importers: dict[str, set[str]] = defaultdict(set)
-    for name, targets in imports(typing_too=True).items():
+    for name, targets in imports().items():
         for target in targets:
             importers[target].add(name)
     return {

@@ -28,7 +28,7 @@ def test_the_subjects_are_known() -> None:
 def test_only_the_runtime_knows_the_subjects() -> None:
     users = {
         (name.removeprefix(RUNTIME), target.removeprefix(RUNTIME))
-        for name, targets in imports(typing_too=True).items()
+        for name, targets in imports().items()
         for target in targets
         if name.startswith(RUNTIME) and target.removeprefix(RUNTIME) in REGISTERED
     }

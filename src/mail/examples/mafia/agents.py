@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mail.api.actions import MAILAction
 from mail.api.agents import MAILAgentTemplate
@@ -10,18 +10,13 @@ from mail.api.swarm import MAILSwarmTemplate
 from mail.core.agents import AgentFunction, AgentOutput, ToolChoice
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import CATALOGUE
-from mail.examples.mafia.narrator_tools import get_narrator_actions
 from mail.examples.mafia.personas import Persona
 from mail.examples.mafia.prompts import (
     NARRATOR,
     create_agent_system_prompt,
-    create_narrator_system_prompt,
 )
 from mail.examples.mafia.roles import Faction, Role
 from mail.factories.action import LiteLLMActionAgentFunction
-
-if TYPE_CHECKING:
-    from mail.examples.mafia.game import Game
 
 REFEREE: Final = "Referee"
 """The agent that closes the game's task; it has no model."""
@@ -51,7 +46,7 @@ class Agent:
     def build_agent_template(self) -> MAILAgentTemplate:
         """Return the agent of the swarm: words only, no tools."""
         system = create_agent_system_prompt(self.persona, self.role)
-        return _model_agent(self.name, self.llm, system, [NARRATOR], [])
+        return build_model_agent(self.name, self.llm, system, [NARRATOR], [])
 
 
 def build_agent_swarm(agents: Sequence[MAILAgentTemplate]) -> MAILSwarmTemplate:
@@ -64,14 +59,7 @@ def build_agent_swarm(agents: Sequence[MAILAgentTemplate]) -> MAILSwarmTemplate:
     )
 
 
-def build_narrator_template(game: "Game", player_names: Sequence[str]) -> MAILAgentTemplate:
-    """Return the narrator, with the tools of this game."""
-    system = create_narrator_system_prompt()
-    tools = get_narrator_actions(game)
-    return _model_agent(NARRATOR, game.narrator_llm, system, player_names, tools)
-
-
-def _model_agent(
+def build_model_agent(
     name: str, llm: str, system: str, targets: Sequence[str], actions: list[MAILAction]
 ) -> MAILAgentTemplate:
     """Build an agent without MAIL's own tools: who hears what is the game's decision alone."""

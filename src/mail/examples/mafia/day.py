@@ -8,10 +8,10 @@ from mail.examples.mafia.rules import GamePhase, candidates_of, voted_out
 from mail.examples.mafia.speaking import hold_section, narrate, speak
 
 if TYPE_CHECKING:
-    from mail.examples.mafia.game import Game
+    from mail.examples.mafia.table import Table
 
 
-async def play_day(game: "Game", news: str) -> str:
+async def play_day(game: "Table", news: str) -> str:
     """Play a day; return the news that it leaves.
 
     Args:
@@ -30,7 +30,7 @@ async def play_day(game: "Game", news: str) -> str:
     return decision
 
 
-async def _discuss(game: "Game", news: str) -> None:
+async def _discuss(game: "Table", news: str) -> None:
     game.phase = GamePhase.DISCUSSION
     game.open_floor()
     await narrate(game, cues.dawn(game, news))
@@ -38,7 +38,7 @@ async def _discuss(game: "Game", news: str) -> None:
         await speak(game, player, cues.floor(game, player))
 
 
-async def _nominate(game: "Game") -> list[str]:
+async def _nominate(game: "Table") -> list[str]:
     game.phase = GamePhase.NOMINATION
     names = [player.name for player in game.living]
     nominations = await hold_section(
@@ -50,7 +50,7 @@ async def _nominate(game: "Game") -> list[str]:
     return candidates_of(nominations)
 
 
-async def _vote(game: "Game", candidates: list[str]) -> str:
+async def _vote(game: "Table", candidates: list[str]) -> str:
     if not candidates:
         return "Nobody was nominated, so nobody has to go."
     game.phase = GamePhase.VOTE

@@ -4,7 +4,7 @@ Each tool belongs to one section of the game, and records only what a player rea
 else is refused with a text that tells the narrator what to do (`NarratorError`).
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import BaseModel, Field
 
 from mail.api.actions import MAILAction
+from mail.api.agents import MAILAgentTemplate
+from mail.examples.mafia.agents import build_model_agent
 from mail.examples.mafia.choices import Deed, NarratorError
+from mail.examples.mafia.prompts import NARRATOR, create_narrator_system_prompt
 
 if TYPE_CHECKING:
     from mail.examples.mafia.state import GameState
+    from mail.examples.mafia.table import Table
 
 __all__ = ["NARRATOR_TOOLS", "NarratorError", "get_narrator_actions"]
 
@@ -122,3 +126,10 @@ def get_narrator_actions(game: "GameState") -> list[MAILAction]:
         )
         for name, (model, function) in NARRATOR_TOOLS.items()
     ]
+
+
+def build_narrator_template(game: "Table", player_names: Sequence[str]) -> MAILAgentTemplate:
+    """Return the narrator, with the tools of this game."""
+    system = create_narrator_system_prompt()
+    tools = get_narrator_actions(game)
+    return build_model_agent(NARRATOR, game.narrator_llm, system, player_names, tools)

@@ -11,10 +11,10 @@ from mail.examples.mafia.speaking import hold_section, narrate
 
 if TYPE_CHECKING:
     from mail.examples.mafia.agents import Agent
-    from mail.examples.mafia.game import Game
+    from mail.examples.mafia.table import Table
 
 
-async def play_night(game: "Game") -> None:
+async def play_night(game: "Table") -> None:
     """Let those who act at night choose.
 
     Raises:
@@ -36,7 +36,7 @@ async def play_night(game: "Game") -> None:
 
 
 async def _alone(
-    game: "Game", role: Role, deed: Deed, options: Callable[["Agent"], list[str]]
+    game: "Table", role: Role, deed: Deed, options: Callable[["Agent"], list[str]]
 ) -> str | None:
     """Ask the one player of a role, if that player lives."""
     players = game.having(role)
@@ -46,13 +46,13 @@ async def _alone(
     return next(iter(chosen.values()), None)
 
 
-def _names(game: "Game") -> list[str]:
+def _names(game: "Table") -> list[str]:
     return [player.name for player in game.living]
 
 
-def _others(game: "Game", player: "Agent") -> list[str]:
+def _others(game: "Table", player: "Agent") -> list[str]:
     return [name for name in _names(game) if name != player.name]
 
 
-def _townspeople(game: "Game") -> list[str]:
+def _townspeople(game: "Table") -> list[str]:
     return [player.name for player in game.living if not player.is_mafia]

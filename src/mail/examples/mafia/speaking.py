@@ -11,7 +11,7 @@ from mail.examples.mafia.prompts import NARRATOR
 
 if TYPE_CHECKING:
     from mail.examples.mafia.agents import Agent
-    from mail.examples.mafia.game import Game
+    from mail.examples.mafia.table import Table
 
 ATTEMPTS: Final = 2
 MOST_FAILURES: Final = 6
@@ -23,7 +23,7 @@ class CalledOffError(Exception):
     """So many steps failed in a row that the game cannot go on; the text says why."""
 
 
-async def narrate(game: "Game", payload: str, targets: Sequence[str] | None = None) -> str:
+async def narrate(game: "Table", payload: str, targets: Sequence[str] | None = None) -> str:
     """Let the narrator speak to everybody, or to ``targets``; ``""`` when the model failed.
 
     Raises:
@@ -33,7 +33,7 @@ async def narrate(game: "Game", payload: str, targets: Sequence[str] | None = No
 
 
 async def speak(
-    game: "Game", player: "Agent", payload: str, targets: Sequence[str] | None = None
+    game: "Table", player: "Agent", payload: str, targets: Sequence[str] | None = None
 ) -> str:
     """Let a player speak to everybody, or to ``targets``; ``""`` when the model failed.
 
@@ -46,7 +46,7 @@ async def speak(
     )
 
 
-async def _words(game: "Game", name: str, step: Callable[[], Awaitable[MAILMessage]]) -> str:
+async def _words(game: "Table", name: str, step: Callable[[], Awaitable[MAILMessage]]) -> str:
     for _ in range(ATTEMPTS):
         try:
             message = await step()
@@ -63,7 +63,7 @@ async def _words(game: "Game", name: str, step: Callable[[], Awaitable[MAILMessa
 
 
 async def hold_section(
-    game: "Game",
+    game: "Table",
     deed: Deed,
     players: Sequence["Agent"],
     options: Callable[["Agent"], list[str]],
@@ -98,7 +98,7 @@ async def hold_section(
     return docket.recorded
 
 
-async def _choose(game: "Game", player: "Agent", docket: Docket) -> None:
+async def _choose(game: "Table", player: "Agent", docket: Docket) -> None:
     """Ask one player; ask once more, in private, if the answer cannot be read."""
     section, options = cues.SECTIONS[docket.deed], docket.options[player.name]
     hearers = None if section.open else game.confidants(player, docket.deed)
@@ -110,7 +110,7 @@ async def _choose(game: "Game", player: "Agent", docket: Docket) -> None:
     docket.declare(player.name, choice)
 
 
-async def _have_recorded(game: "Game", docket: Docket) -> None:
+async def _have_recorded(game: "Table", docket: Docket) -> None:
     """Let the narrator record the choices; remind it once of what is missing."""
     announced = cues.SECTIONS[docket.deed].announced
     hearers = None if announced else list(docket.options)
