@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -54,6 +55,12 @@ async def test_large_work_is_done_one_after_the_other_and_the_loop_goes_on() -> 
     assert len(set(await made)) == 1 and most == [1] * 5
     assert passes > 5
     assert await in_turn(LARGE, lambda: threading.current_thread()) is threading.main_thread()
+
+
+async def test_large_work_knows_what_its_request_knows() -> None:
+    told: ContextVar[str] = ContextVar("told")
+    told.set("mine")
+    assert await in_turn(LARGE + 1, told.get) == "mine"
 
 
 def test_slices_are_the_bytes() -> None:

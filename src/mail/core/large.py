@@ -4,6 +4,8 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
 from typing import Final, TypeVar
 
 from pydantic_core import to_json
@@ -47,7 +49,8 @@ async def in_turn(size: int, work: Callable[[], T]) -> T:
     """
     if size <= LARGE:
         return work()
-    return await asyncio.get_running_loop().run_in_executor(_thread, work)
+    known = partial(copy_context().run, work)  # what is logged belongs to the request
+    return await asyncio.get_running_loop().run_in_executor(_thread, known)
 
 
 def slices(data: S) -> Iterator[S]:
