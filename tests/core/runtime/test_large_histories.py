@@ -62,6 +62,15 @@ class TestHistories:
             assert not waiting.done()
         assert await waiting == 3
 
+    async def test_a_long_one_is_read_once_as_long_as_there_is_room_for_it(self) -> None:
+        rows = Rows(400 * KB)
+        histories = Histories(rows, ALICE, 4 * MB)
+        for _ in range(3):
+            assert await length(histories, A) == 3
+        histories.append(A, [{"role": "user", "content": "more"}], ['{"content": "more"}'])
+        assert await length(histories, A) == 4
+        assert rows.reads == {"a": 1}
+
     async def test_what_is_more_than_all_may_take_is_read_all_the_same(self, rows: Rows) -> None:
         histories = Histories(rows, ALICE, KB)
         lengths = [length(histories, key) for key in (A, B, C)]

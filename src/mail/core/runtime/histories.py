@@ -78,15 +78,19 @@ class Histories:
     @asynccontextmanager
     async def read(self, key: LaneKey) -> AsyncGenerator[History, None]:
         """Give a history that is long or not in memory; it waits while there are many long ones."""
-        history = self._lanes.get(key)
-        if history is None:
-            history = await self._load(key)
+        history = self._lanes.get(key) or await self._load(key)
         if history.size <= _LONG:
-            yield history if history.in_memory else await self._load(key)
+            yield await self._in_memory(key)
             return
-        self._let_go(history)
         async with self._places:
-            yield await self._load(key)
+            yield await self._in_memory(key)
+
+    async def _in_memory(self, key: LaneKey) -> History:
+        history = self._lanes.get(key)
+        if history is None or not history.in_memory:
+            return await self._load(key)
+        self._lanes.move_to_end(key)
+        return history
 
     async def _load(self, key: LaneKey) -> History:
         rows = await self._store.history(self._owner, key.task_id, key.agent)
