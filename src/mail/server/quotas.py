@@ -34,6 +34,8 @@ _BODIES: Final = 64
 MAX_BUCKETS: Final = 10_000
 """Callers whose request rate is remembered; the one that was quiet for longest is forgotten."""
 
+_Places = WeakValueDictionary[Caller, asyncio.Semaphore]
+
 
 @dataclass(slots=True)
 class _Bucket:
@@ -91,8 +93,8 @@ class Quotas:
         self._streams: Counter[Caller] = Counter()
         self._uploads: Counter[Caller] = Counter()
         self._downloads: Counter[Caller] = Counter()
-        self._bodies: WeakValueDictionary[Caller, asyncio.Semaphore] = WeakValueDictionary()
-        self._places: WeakValueDictionary[Caller, asyncio.Semaphore] = WeakValueDictionary()
+        self._bodies: _Places = WeakValueDictionary()
+        self._places: _Places = WeakValueDictionary()
 
     def request(self, caller: Caller) -> float:
         """Count a request against the caller's rate; return how many seconds it has to wait.
@@ -150,17 +152,11 @@ class Quotas:
 
     def bodies(self, caller: Caller) -> asyncio.Semaphore:
         """Return the places for bodies of a caller's that are still coming."""
-        bodies = self._bodies.get(caller)
-        if bodies is None:
-            bodies = self._bodies[caller] = asyncio.Semaphore(_BODIES)
-        return bodies
+        return _places(self._bodies, caller, _BODIES)
 
     def places(self, caller: Caller) -> asyncio.Semaphore:
         """Return the places for large answers, and pages of streams, that a caller reads."""
-        places = self._places.get(caller)
-        if places is None:
-            places = self._places[caller] = asyncio.Semaphore(LARGE_AT_ONCE)
-        return places
+        return _places(self._places, caller, LARGE_AT_ONCE)
 
     def no_room(self) -> QuotaExceeded:
         """Return the refusal of a large body that has waited for room for long."""
@@ -202,6 +198,14 @@ class Quotas:
             raise _at_once(
                 f"{running} running and {queued} queued tasks", "wait for one", "max_queued_tasks"
             )
+
+
+def _places(held: _Places, caller: Caller, count: int) -> asyncio.Semaphore:
+    """Return a caller's places, which last as long as somebody has them."""
+    places = held.get(caller)
+    if places is None:
+        places = held[caller] = asyncio.Semaphore(count)
+    return places
 
 
 @contextmanager
