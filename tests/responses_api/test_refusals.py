@@ -8,6 +8,7 @@ from openai import AsyncOpenAI, AuthenticationError, BadRequestError, Permission
 
 from mail.config.server import LimitsConfig, OpenAIConfig, SettingsConfig
 from mail.db.memory import MemoryStore
+from mail.db.records import Owner
 from mail.server.app import create_app
 from tests.responses_api.support import DEBUG, WEATHER, Office
 from tests.server.kit import TOKENS, bearer, config, serving
@@ -240,10 +241,10 @@ async def test_a_stored_response_is_not_streamed(http: httpx.AsyncClient) -> Non
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "stream")
 
 
-async def test_who_has_as_many_open_tasks_as_one_may_can_still_answer_them(
-    store: MemoryStore, office: Office
+async def test_who_stores_as_much_as_one_may_can_still_answer_a_paused_task(
+    store: MemoryStore, office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = create_app(config(max_open_tasks=1), template=office.template, store=store)
+    app = create_app(config(), template=office.template, store=store)
     async with serving(app) as client:
 
         async def ask(**body: Any) -> httpx.Response:
@@ -252,9 +253,11 @@ async def test_who_has_as_many_open_tasks_as_one_may_can_still_answer_them(
 
         first = (await ask(input="The weather in Oslo?")).json()
         [called] = [item for item in first["output"] if item["type"] == "function_call"]
+        used = await store.stored_use(Owner("test-swarm", "user", "alice"))
+        monkeypatch.setattr(app.state.mail.shares, "_most", used.bytes * 4 // 5)
         refused = await ask(input="hello")
-        assert refused.status_code == 429
-        assert "max_open_tasks" in refused.json()["error"]["message"]
+        assert refused.status_code == 507
+        assert "max_stored_bytes" in refused.json()["error"]["message"]
         output = OUTPUT | {"call_id": called["call_id"], "output": "cold"}
         answered = await ask(input=[output], previous_response_id=first["id"])
         assert answered.status_code == 200, answered.text

@@ -136,7 +136,6 @@ async def test_whoami_and_status_make_no_instance(
             "max_bytes": 2**30,
             "tasks": 0,
             "open_tasks": 0,
-            "max_open_tasks": 20_000,
         },
     }
     assert (await client.get("/tasks", headers=bearer("alice"))).json() == {}

@@ -23,7 +23,6 @@ from mail.server.errors import QuotaExceeded
 from mail.server.quotas import Quotas
 from mail.server.routes import approvals
 from mail.server.routes.messages import MessageIn
-from mail.server.storage import StorageShares
 from tests.server.kit import Script, Template, bearer, config, serving
 from tests.server.test_quotas import Clock, check_refused
 
@@ -362,13 +361,19 @@ async def test_a_message_in_chunks_counts_while_it_arrives_like_any_other(
         yield text[30:]
 
     counted: list[int] = []
-    admit = StorageShares.admit
 
-    def noted(shares: StorageShares, owner: Any, size: int, **options: Any) -> Any:
+    def noted(quotas: Quotas, caller: Any, size: int) -> None:
+        counted[-1] += size
+        take(quotas, caller, size)
+
+    take, begin = Quotas.owe_bytes, Quotas.body_bytes
+
+    def begun(quotas: Quotas, caller: Any, size: int) -> float:
         counted.append(size)
-        return admit(shares, owner, size, **options)
+        return begin(quotas, caller, size)
 
-    monkeypatch.setattr(StorageShares, "admit", noted)
+    monkeypatch.setattr(Quotas, "body_bytes", begun)
+    monkeypatch.setattr(Quotas, "owe_bytes", noted)
     text = json.dumps({"body": "Hello", "input": "Hello", "ignored": "x" * 1000}).encode()
     for content in (text, pieces()):
         answer = await client.post(route, content=content, headers=bearer("alice"))

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from mail.config.server import LimitsConfig, RetentionConfig
+from mail.config.server import RetentionConfig
 from mail.core.tasks import TaskState
 from mail.db.commit import Commit
 from mail.db.desk import DeskPost, LetterFilter, LetterRow, PageRow
@@ -17,7 +17,7 @@ from mail.db.memory import MemoryStore
 from mail.db.records import IdempotencyRow, InboxRow, Owner, StoredUse, TaskRow
 from mail.errors import StoreError
 from mail.server.app import create_app
-from mail.server.errors import QuotaExceeded, StorageFull
+from mail.server.errors import StorageFull
 from mail.server.retention import FIRST_STEP, HOURLY_STEP, Retention
 from mail.server.storage import StorageShares
 from tests.server.kit import Script, Template, bearer, config, serving
@@ -44,11 +44,14 @@ class Hanging:
     def __init__(self) -> None:
         self.asked = 0
         self.gate = asyncio.Event()
+        self.error: StoreError | None = StoreError("the database failed: it did not answer")
 
     async def stored_use(self, owner: Owner) -> StoredUse:
         self.asked += 1
         await self.gate.wait()
-        raise StoreError("the database failed: it did not answer in time")
+        if self.error is not None:
+            raise self.error
+        return StoredUse(0, 0, 0)
 
 
 class Clock:
@@ -58,25 +61,25 @@ class Clock:
         return self.now
 
 
-def shares(store: Any, clock: Clock | None = None, **limits: int) -> StorageShares:
-    return StorageShares(store, LimitsConfig(**limits), clock or Clock())
+def shares(store: Any, clock: Clock | None = None, most: int = 100) -> StorageShares:
+    return StorageShares(store.stored_use, most, now=clock or Clock())
 
 
 class TestShares:
     async def test_the_store_is_asked_now_and_then(self) -> None:
         store, clock = Counting(), Clock()
-        given = shares(store, clock)
+        given = shares(store, clock, most=1000)
         for _ in range(50):
-            with await given.admit(ALICE, 10, opens=True):
-                given.wrote(ALICE, 10)
+            await given.admit(ALICE)
+            given.wrote(ALICE, 10)
         assert store.asked == 1
         clock.now += 11
-        await given.admit(ALICE, 10, opens=True)
+        await given.admit(ALICE)
         assert store.asked == 2
 
-    async def test_what_is_told_is_read_again_only_if_it_has_changed(self) -> None:
+    async def test_what_is_told_is_read_again_if_it_has_changed_or_is_a_second_old(self) -> None:
         store, clock = Counting(), Clock()
-        given = shares(store, clock, max_stored_bytes=0, max_open_tasks=0)
+        given = shares(store, clock, most=0)
         for _ in range(50):
             await given.use(ALICE)
         assert store.asked == 1
@@ -84,29 +87,14 @@ class TestShares:
             store.use = StoredUse(10 * number, number, 0)
             given.wrote(ALICE, 10)
             assert await given.use(ALICE) == store.use
-        clock.now += 11
-        store.use = StoredUse(0, 0, 0)  # another process has deleted all of it
-        assert await given.use(ALICE) == store.use
-
-    async def test_what_is_much_is_summed_up_once_a_second_whatever_changes(self) -> None:
-        store, clock = Counting(), Clock()
-        store.use = StoredUse(10**8, 20_000, 1)
-        given = shares(store, clock)
-        for _ in range(50):
-            given.wrote(ALICE, 10)
-            await given.use(ALICE)
-        assert store.asked == 1
         clock.now += 1.1
-        store.use = StoredUse(10**8 + 500, 20_050, 1)
-        assert await given.use(ALICE) == store.use
-        given.forget(ALICE)  # something was deleted
-        store.use = StoredUse(0, 0, 0)
+        store.use = StoredUse(0, 0, 0)  # another process has deleted all of it
         assert await given.use(ALICE) == store.use
 
     async def test_requests_of_one_caller_wait_for_one_question_and_share_its_failure(self) -> None:
         store = Hanging()
         given = shares(store)
-        waiting = [asyncio.create_task(given.admit(ALICE, 1, opens=True)) for _ in range(8)]
+        waiting = [asyncio.create_task(given.admit(ALICE)) for _ in range(8)]
         await asyncio.sleep(0)
         waiting[0].cancel()  # the client of the first one leaves
         await asyncio.sleep(0)
@@ -115,77 +103,74 @@ class TestShares:
         assert [type(result) for result in results[1:]] == [StoreError] * 7
         assert store.asked == 1
         with pytest.raises(StoreError):
-            await given.admit(ALICE, 1, opens=True)
+            await given.admit(ALICE)
         assert store.asked == 2  # a failure is not remembered
 
     async def test_what_commits_write_counts_at_once(self) -> None:
         store = Counting()
-        given = shares(store, max_stored_bytes=100)
-        with await given.admit(ALICE, 1, opens=False):
-            given.wrote(ALICE, 100)
+        given = shares(store)
+        await given.admit(ALICE)
+        given.wrote(ALICE, 100)
         store.use = StoredUse(100, 1, 0)
-        with pytest.raises(StorageFull, match=r"DELETE /tasks.*\[server.limits\] max_stored_bytes"):
-            await given.admit(ALICE, 1, opens=False)
+        with pytest.raises(StorageFull, match=r"DELETE /tasks/\{task_id\}.* max_stored_bytes"):
+            await given.admit(ALICE)
         store.use = StoredUse(0, 0, 0)
-        await given.admit(BOB, 1, opens=False)
+        await given.admit(BOB)
         given.forget(ALICE)  # something was deleted
-        await given.admit(ALICE, 1, opens=False)
+        await given.admit(ALICE)
 
-    async def test_nobody_is_refused_by_a_sum_that_the_store_does_not_confirm(self) -> None:
-        store = Counting()
-        given = shares(store, max_stored_bytes=100, max_open_tasks=3)
-        for _ in range(20):  # tasks that have ended when the next one comes, and were deleted
-            with await given.admit(ALICE, 1, opens=True):
-                given.wrote(ALICE, 60)
+    async def test_what_is_written_while_the_store_is_asked_counts_too(self) -> None:
+        store = Hanging()
+        store.error = None
+        given = shares(store)
+        asking = asyncio.create_task(given.admit(ALICE))
+        while not store.asked:
+            await asyncio.sleep(0)
+        given.wrote(ALICE, 200)  # may be in the answer or not
+        store.gate.set()
+        await asking  # nobody is refused before the store has been asked again
+        assert store.asked == 2
 
     async def test_refusals_alone_do_not_make_the_store_work(self) -> None:
         store = Counting()
         store.use = StoredUse(100, 3, 3)
-        given = shares(store, max_stored_bytes=100)
+        given = shares(store)
         for _ in range(20):
             with pytest.raises(StorageFull):
-                await given.admit(ALICE, 1, opens=True)
+                await given.admit(ALICE)
         assert store.asked == 1
 
-    async def test_messages_that_arrive_at_once_count_before_they_are_stored(self) -> None:
-        store = Counting()
-        given = shares(store, max_open_tasks=3)
-        with (
-            await given.admit(ALICE, 1, opens=True),
-            await given.admit(ALICE, 1, opens=True),
-            await given.admit(ALICE, 1, opens=True),
-            pytest.raises(QuotaExceeded, match="3 running, queued and paused"),
-        ):
-            await given.admit(ALICE, 1, opens=True)
-        await given.admit(ALICE, 1, opens=True)  # they were refused for another reason
+    async def test_who_deletes_at_another_server_goes_on_after_a_second(self) -> None:
+        store, clock = Counting(), Clock()
+        store.use = StoredUse(100, 3, 3)
+        given = shares(store, clock)
+        with pytest.raises(StorageFull):
+            await given.admit(ALICE)
+        store.use = StoredUse(0, 0, 0)
+        clock.now += 1.1
+        await given.admit(ALICE)
 
-    async def test_open_tasks_are_limited_and_those_that_are_open_are_not(self) -> None:
-        store = Counting()
-        store.use = StoredUse(0, 9, 2)
-        given = shares(store, max_open_tasks=3)
-        with await given.admit(ALICE, 1, opens=True):
-            given.wrote(ALICE, 1)
-        store.use = StoredUse(0, 10, 3)
-        with pytest.raises(QuotaExceeded, match=r"3 running, queued and paused.* max_open_tasks"):
-            await given.admit(ALICE, 1, opens=True)
-        await given.admit(ALICE, 1, opens=False)
-        await given.admit(ALICE, 1, opens=True, resumes=True)
-
-    async def test_an_answer_to_a_paused_task_has_a_reserve(self) -> None:
+    async def test_an_answer_to_a_paused_task_has_a_reserve_and_so_have_tasks_that_run(
+        self,
+    ) -> None:
         store = Counting()
         store.use = StoredUse(150, 1, 1)
-        given = shares(store, max_stored_bytes=100)
-        with await given.admit(ALICE, 50, opens=True, resumes=True):
-            given.wrote(ALICE, 50)
+        given = shares(store)
+        await given.admit(ALICE, resumes=True)
+        assert given.refusal(ALICE) is None
+        given.wrote(ALICE, 50)
         store.use = StoredUse(200, 1, 1)
         with pytest.raises(StorageFull):
-            await given.admit(ALICE, 50, opens=True, resumes=True)
+            await given.admit(ALICE, resumes=True)
+        assert "max_stored_bytes" in (given.refusal(ALICE) or "")
+        assert given.refusal(BOB) is None
 
-    async def test_zero_lifts_both_and_asks_nothing(self) -> None:
+    async def test_zero_lifts_the_limit_and_asks_nothing(self) -> None:
         store = Counting()
         store.use = StoredUse(10**12, 10**6, 10**6)
-        given = shares(store, max_stored_bytes=0, max_open_tasks=0)
-        await given.admit(ALICE, 10**9, opens=True)
+        given = shares(store, most=0)
+        await given.admit(ALICE)
+        assert given.refusal(ALICE) is None
         assert store.asked == 0
 
 
@@ -194,18 +179,8 @@ def app_with(store: MemoryStore, template: Template | None = None, **limits: Any
     return create_app(settings, template=template, store=store)  # type: ignore[arg-type]
 
 
-def pausing_app_with(store: MemoryStore, **limits: Any) -> Any:
-    return app_with(store, Template(breakpoint_tools=["send_interrupt"]), **limits)
-
-
 async def post(client: httpx.AsyncClient, body: str, who: str = "alice", **more: Any) -> Any:
     return await client.post("/message", json={"body": body} | more, headers=bearer(who))
-
-
-async def two_paused_tasks(client: httpx.AsyncClient) -> None:
-    for number in range(2):
-        answer = await post(client, "consult", task_id=f"t{number}")
-        assert answer.json()["status"] == "paused"
 
 
 class TestOverHTTP:
@@ -290,17 +265,6 @@ class TestOverHTTP:
             assert gone.status_code == 204
             assert await remember() == 200
 
-    async def test_paused_tasks_count_as_open(self, store: MemoryStore) -> None:
-        async with serving(pausing_app_with(store, max_open_tasks=2)) as client:
-            await two_paused_tasks(client)
-            refused = await post(client, "hello")
-            assert refused.status_code == 429
-            assert "max_open_tasks" in refused.json()["detail"]
-            result = {"breakpoint_tool_call_result": "go on"}
-            resume = {"task_id": "t0", "resume_from": "breakpoint_tool_call", "kwargs": result}
-            answered = await client.post("/message", json=resume, headers=bearer("alice"))
-            assert answered.status_code == 200
-
     async def test_what_agents_store_counts_with_the_next_message(self, store: MemoryStore) -> None:
         async with serving(app_with(store, max_stored_bytes=90_000)) as client:
             found = [
@@ -321,12 +285,6 @@ class TestOverHTTP:
             assert "max_stored_bytes" in answer.json()["detail"]
             task = await client.get("/tasks/t", headers=bearer("alice"))
             assert task.json()["status"] == "failed"
-
-    async def test_ended_tasks_do_not_count_as_open(self, store: MemoryStore) -> None:
-        async with serving(pausing_app_with(store, max_open_tasks=3)) as client:
-            await two_paused_tasks(client)
-            short = [(await post(client, "hello")).status_code for _ in range(20)]
-            assert short == [200] * 20
 
     async def test_a_task_over_its_bytes_fails_and_says_why(
         self, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
@@ -359,6 +317,7 @@ class TestOverHTTP:
                 return await _kept(*given, **more)
 
             setattr(store, verb, noted)
+        app.state.mail.shares._stored = store.stored_use
         for _ in range(20):
             assert (await client.get("/status", headers=bearer("alice"))).status_code == 200
         assert asked == ["stored_use"]

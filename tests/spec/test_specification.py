@@ -182,7 +182,6 @@ LIMITS = {
     == (8.0 * 1024 * 1024, 32 * 1024 * 1024),
     "running tasks of one caller": LimitsConfig().max_running_tasks == 256,
     "queued tasks of one caller": LimitsConfig().max_queued_tasks == 10_000,
-    "running, queued and paused tasks of one caller": LimitsConfig().max_open_tasks == 20_000,
     "stored bytes of one caller": LimitsConfig().max_stored_bytes == 2**30,
     "stored bytes of one task": swarm._TASK_BYTES == 256 * 2**20,
     "large requests of one caller in progress": quotas.MAX_INFLIGHT == 4 * 2**20,

@@ -199,10 +199,10 @@ class LimitsConfig(FileBacked):
     """``[server.limits]``: how much the server takes on at once. Times are in seconds.
 
     0 lifts ``max_connections``, ``max_requests`` and the limits per caller: ``max_running_tasks``
-    (more are queued), ``max_queued_tasks``, ``max_open_tasks`` (with paused ones),
-    ``max_stored_bytes``, ``max_streams``, ``request_rate`` (a second, after a burst of
-    ``request_burst``), and ``body_rate`` (bytes of bodies a second, after a burst of
-    ``body_burst``). A request that waits for a run counts only against ``max_connections``.
+    (more are queued), ``max_queued_tasks``, ``max_stored_bytes``, ``max_streams``,
+    ``request_rate`` (a second, after a burst of ``request_burst``), and ``body_rate`` (bytes of
+    bodies a second, after a burst of ``body_burst``). A request that waits for a run counts only
+    against ``max_connections``.
     ``max_message_bytes`` is the text of one message.
 
     ``anonymous_rate`` is how many requests a second without a valid token are answered for one
@@ -223,6 +223,7 @@ class LimitsConfig(FileBacked):
             "max_history_bytes",
             "max_inflight_bytes",
             "max_json_values",
+            "max_open_tasks",
             "max_open_streams",
             "max_reply_bytes",
             "max_result_bytes",
@@ -241,7 +242,6 @@ class LimitsConfig(FileBacked):
     max_requests: _Count = 1000
     max_running_tasks: _Count = 256
     max_queued_tasks: _Count = 10_000
-    max_open_tasks: _Count = 20_000
     max_stored_bytes: _Count = 1024 * 1024 * 1024
     max_streams: _Count = 256
     request_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0

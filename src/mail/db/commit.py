@@ -166,12 +166,13 @@ class TurnCommit(Commit):
 class Receipt(NamedTuple):
     """The numbers that a commit gave out: of its first event, and of its deliveries.
 
-    ``bytes`` is about what all records of the task take by now.
+    ``bytes`` is about what all records of the task take by now, ``added`` what the commit added.
     """
 
     first_event: int
     seqs: tuple[int, ...]
     bytes: int = 0
+    added: int = 0
 
 
 def size_beside_task(commit: Commit) -> int:
@@ -222,10 +223,10 @@ class CommitVerbs(Verbs):
         size = text_size(text) + _ROW_BYTES * len(records)
         return await self.driver.transaction(partial(self._commit, commit, short, size))
 
-    def _commit(self, commit: Commit, short: ShortCommit, added: int) -> Verb[Receipt]:
+    def _commit(self, commit: Commit, short: ShortCommit, size: int) -> Verb[Receipt]:
         yield from _take_mail(commit.owner.swarm, commit.inbox)
         put_task = self.sql.add_task if commit.new else self.sql.change_task
-        task = yield from put_task(commit.owner, commit.task, len(commit.events), added)
+        task = yield from put_task(commit.owner, commit.task, len(commit.events), size)
         if task is None:
             wrong = "exists already" if commit.new else "is not there any more"
             raise StoreConflict(f"task '{commit.task.task_id}' {wrong}")
@@ -233,7 +234,7 @@ class CommitVerbs(Verbs):
             yield from self._write_turn(short.commit, task)
         if commit.once is not None:
             yield from put_key(commit.owner, commit.once._replace(first_event=task.first_event))
-        return (yield from self._write(commit, short, task))
+        return (yield from self._write(commit, short, task, size))
 
     def _write_turn(self, turn: TurnCommit, task: TaskPlace) -> Verb[None]:
         """Write what only a step of a turn has."""
@@ -249,10 +250,12 @@ class CommitVerbs(Verbs):
         if turn.shown:
             yield from note_shown(turn.owner.swarm, turn.shown)
 
-    def _write(self, whole: Commit, short: ShortCommit, task: TaskPlace) -> Verb[Receipt]:
+    def _write(
+        self, whole: Commit, short: ShortCommit, task: TaskPlace, size: int
+    ) -> Verb[Receipt]:
         """Write what all commits have in common."""
         commit, key = short.commit, task.key
-        added = (yield from self._add_texts(short.texts, key)) if short.texts else 0
+        texts = (yield from self._add_texts(short.texts, key)) if short.texts else 0
         if commit.settled or commit.unset or commit.cancel_mail:
             yield from self._settle(commit, key)
         if commit.histories:
@@ -274,7 +277,7 @@ class CommitVerbs(Verbs):
         if commit.snapshot and self.driver.durable:
             yield from self._update_snapshots(commit.owner, commit.task.task_id, key)
         yield from _write_mail(commit, key)
-        return Receipt(task.first_event, seqs, task.bytes + added)
+        return Receipt(task.first_event, seqs, task.bytes + texts, size + texts)
 
     def _settle(self, commit: Commit, task: int) -> Verb[None]:
         """Consume, take back or cancel mail of the task."""

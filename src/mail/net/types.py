@@ -126,7 +126,6 @@ class StorageUse(TypedDict):
     max_bytes: Annotated[Count | None, Field(description="`[server.limits] max_stored_bytes`.")]
     tasks: Annotated[Count, Field(description="How many tasks there are.")]
     open_tasks: Annotated[Count, Field(description="Those that run, wait or are paused.")]
-    max_open_tasks: Annotated[Count | None, Field(description="`[server.limits] max_open_tasks`.")]
 
 
 class GetStatusResponse(TypedDict):

@@ -110,6 +110,10 @@ _SUGGESTED: Final = {
 """A provider's key to a model that goes with it."""
 
 
+_NO_PAGES: Final[dict[str, Any]] = dict.fromkeys(("docs_url", "redoc_url", "openapi_url"))
+"""Ours are served by routes of their own."""
+
+
 def create_app(
     config: ServerConfig | None = None,
     *,
@@ -140,7 +144,8 @@ def create_app(
     assert used is not None  # noqa: S101 - one of the two is there
     auth = auth or build_auth(current(), used)
     quotas, turns = Quotas(config.limits), TurnLimit(config.limits.max_concurrent_turns)
-    shares, gateway, bells = StorageShares(used, config.limits), GatewaySwitch(), BellSwitch()
+    gateway, bells = GatewaySwitch(), BellSwitch()
+    shares = StorageShares(used.stored_use, config.limits.max_stored_bytes)
     state = ServerState(
         config=config,
         store=used,
@@ -160,10 +165,8 @@ def create_app(
     app = FastAPI(
         title="MAIL",
         lifespan=_lifespan(owned, template is None and serves_example(config.swarm)),
-        docs_url=None,
-        redoc_url=None,
-        openapi_url=None,
         redirect_slashes=False,
+        **_NO_PAGES,
     )
     app.router.route_class = MAILRoute
     app.state.mail, app.state.auth, app.state.debug = state, auth, config.debug

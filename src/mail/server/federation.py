@@ -11,7 +11,6 @@ from collections.abc import (
     Collection,
     Mapping,
     Sequence,
-    Set,
 )
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -49,7 +48,7 @@ from mail.net.sse import SSEEvent
 from mail.server.errors import ServerBusy
 from mail.server.instances import InstancePool
 from mail.server.quotas import Quotas
-from mail.server.storage import Admission, StorageShares
+from mail.server.storage import StorageShares
 from mail.services.peer_mail import (
     Place,
     check_peer_mail,
@@ -339,7 +338,7 @@ class Federation:
         return None if digest is None else partial(check_digest, digest)
 
     async def take(
-        self, message: MAILInterswarmMessage, peer: str, token: str, size: int, *, may_open: bool
+        self, message: MAILInterswarmMessage, peer: str, token: str, *, may_open: bool
     ) -> str:
         """Hand mail of a peer to the runtime that it is for, once; return the receipt as JSON.
 
@@ -363,7 +362,7 @@ class Federation:
         if self._link is not None:
             self._link.sender.heard_from(peer)
         try:
-            return await self._take(message, peer, token, size, may_open=may_open)
+            return await self._take(message, peer, token, may_open=may_open)
         except MAILError:  # its task may be gone by now
             known = await self._store.find_inbox(self.swarm, peer, message["message_id"])
             if known is None:
@@ -371,34 +370,29 @@ class Federation:
             return known
 
     async def _take(
-        self, message: MAILInterswarmMessage, peer: str, token: str, size: int, *, may_open: bool
+        self, message: MAILInterswarmMessage, peer: str, token: str, *, may_open: bool
     ) -> str:
         place = await find_place(self._store, self.swarm, message, peer, may_open=may_open)
         note(task_id=place.task_id)
         mail = opened(message, peer, place)
         if place.opens and mail.control is not None and mail.control.is_silent:
             raise UnknownTask(message["payload"]["task_id"])
-        return await self._hand_over(mail, place, token, size)
+        return await self._hand_over(mail, place, token)
 
-    async def _hand_over(self, mail: PeerMail, place: Place, token: str, size: int) -> str:
+    async def _hand_over(self, mail: PeerMail, place: Place, token: str) -> str:
         peer = mail.peer
         theirs = token if place.owner == Owner(self.swarm, PEER_ROLE, peer) else ""
         async with self._instance(place.owner, theirs) as swarm:
             try:
-                with await self._admit(place, size, swarm.open_tasks):
-                    taken: str = await swarm.take_peer_mail(mail)
+                if place.opens:
+                    caller = Caller(place.owner.role, place.owner.id)
+                    self._quotas.message(caller, place.task_id, swarm.open_tasks)
+                await self._shares.admit(place.owner, resumes=not place.opens)
+                taken: str = await swarm.take_peer_mail(mail)
             except UnknownTask:
                 wire_id = wire_task_id(place.owner.role, place.task_id)
                 raise UnknownTask(wire_id) from None
         return taken
-
-    async def _admit(self, place: Place, size: int, open_tasks: Set[str]) -> Admission:
-        """Count mail against the shares of whoever owns its task."""
-        if place.opens:
-            caller = Caller(place.owner.role, place.owner.id)
-            self._quotas.message(caller, place.task_id, open_tasks)
-        opens = place.opens and place.task_id not in open_tasks
-        return await self._shares.admit(place.owner, size, opens=opens, resumes=not place.opens)
 
     @asynccontextmanager
     async def _instance(self, owner: Owner, token: str = "") -> "AsyncIterator[MAILSwarm]":

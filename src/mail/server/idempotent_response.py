@@ -88,7 +88,7 @@ def _kept(response: Response) -> str | None:
 async def _keep(shares: StorageShares, keyed: Keyed, kept: str | None) -> None:
     row = keyed.row(kept)
     try:
-        await shares.admit(keyed.owner, 0, opens=False)
+        await shares.admit(keyed.owner)
         await keyed.store.put_key(keyed.owner, row)
         shares.wrote(keyed.owner, key_size(row))
     except KeyTaken:  # by another process, for the same request at the same time

@@ -21,7 +21,6 @@ from mail.core.runtime.letters import DeskMail
 from mail.core.teams import Teams
 from mail.db.desk import PARTICIPANT_ROLE, AskRow, DeskPost, LetterRow
 from mail.db.records import Owner
-from mail.db.rows import letter_size
 from mail.db.store import Store
 from mail.errors import MAILError
 from mail.server.errors import ServerBusy
@@ -132,10 +131,8 @@ class SwarmAgents:
             if opens:
                 caller = Caller(owner.role, owner.id)
                 self.quotas.message(caller, letter.task_id, swarm.open_tasks)
-            is_new = opens and letter.task_id not in swarm.open_tasks
-            size = letter_size(letter) * len(agents)
-            with await self.shares.admit(owner, size, opens=is_new, resumes=not opens):
-                await swarm.take_letter(mail)
+            await self.shares.admit(owner, resumes=not opens)
+            await swarm.take_letter(mail)
 
     def tell(self, letters: Sequence[LetterRow], name: str, state: str, note: str = "") -> None:
         """See `mail.services.desk.AgentDoor.tell`; tasks whose owners are not at work hear nothing.

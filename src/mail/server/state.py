@@ -26,7 +26,7 @@ from mail.core.teams import Teams
 from mail.db.blobs import Blobs, FolderBlobs
 from mail.db.blobs_s3 import S3Blobs, S3Place
 from mail.db.desk import PARTICIPANT_ROLE
-from mail.db.records import EventRow, Owner
+from mail.db.records import EventRow, Owner, StoredUse
 from mail.db.store import Store
 from mail.errors import ConfigError, ShuttingDown, StoreError
 from mail.memory import proposer
@@ -41,7 +41,7 @@ from mail.server.instances import InstancePool, Served, recover_owners
 from mail.server.intake import Intake
 from mail.server.letters import SwarmAgents
 from mail.server.quotas import Quotas
-from mail.server.storage import LetterShares, StorageShares
+from mail.server.storage import LETTERS, StorageShares
 from mail.services.desk import BellSwitch, MailDesk
 from mail.services.files import DeskFiles
 from mail.services.learning import Learner, Propose
@@ -119,7 +119,7 @@ class ServerState:
     _look_again: float = field(default=0.0, init=False)
     _store_fails: bool = field(default=False, init=False)
     _key_locks: OwnersLocks = field(default_factory=OwnersLocks, init=False)
-    letter_shares: LetterShares = field(init=False)
+    letter_shares: StorageShares = field(init=False)
     webhook: WebhookSender = field(init=False)
     news: WebhookNews | None = field(init=False)
     _desk: "tuple[MAILSwarmTemplate, MailDesk] | None" = field(default=None, init=False)
@@ -138,7 +138,8 @@ class ServerState:
     _learning: Learner | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self.letter_shares = LetterShares(self.store, self.config.limits)
+        most = self.config.limits.max_stored_bytes
+        self.letter_shares = StorageShares(self._letters_of, most, LETTERS)
         news = WebhookNews(self.config.webhook.events, self.clock)
         self.news = news if self.hook is not None else None
         self.webhook = WebhookSender(
@@ -330,12 +331,25 @@ class ServerState:
             {each["name"]: each["description"] for each in template.participants},
             self.clock,
             self.config.limits.max_message_bytes,
-            partial(self.letter_shares.admit_letters, swarm),
+            partial(self._admit_letters, swarm),
             agents=SwarmAgents(self.pool, self.quotas, self.shares, template),
         )
         self._desk = template, desk
         self.bells.current = desk.bell
         return desk
+
+    async def _admit_letters(self, swarm: str, name: str, size: int) -> None:
+        """Count what a mailbox is about to store, or refuse it."""
+        owner = Owner(swarm, "", name)
+        await self.letter_shares.admit(owner)
+        self.letter_shares.wrote(owner, size)
+
+    def _freed(self, swarm: str, name: str) -> None:
+        self.letter_shares.forget(Owner(swarm, "", name))
+
+    async def _letters_of(self, owner: Owner) -> StoredUse:
+        taken = await self.store.letter_bytes(owner.swarm, owner.id)
+        return StoredUse(bytes=taken, tasks=0, open_tasks=0)
 
     @property
     def team_desk(self) -> TeamDesk:
@@ -353,8 +367,7 @@ class ServerState:
         if self._files is None or self._files.desk is not desk:
             blobs = self.blobs_of(desk.swarm)
             most, days = settings.max_bytes, settings.expire_days
-            freed = partial(self.letter_shares.forget_letters, desk.swarm)
-            made = DeskFiles(desk, self.store, blobs, most, days, freed)
+            made = DeskFiles(desk, self.store, blobs, most, days, partial(self._freed, desk.swarm))
             self._files = made
         return self._files
 

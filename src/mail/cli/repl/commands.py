@@ -127,11 +127,8 @@ def _storage(use: Any) -> list[str]:
     """Return how much is stored, of how much; older servers do not tell."""
     if not isinstance(use, dict):
         return []
-    told = [
-        f"{_amount(use.get(name))} of {_amount(use.get(f'max_{name}'))} {what}"
-        for name, what in (("bytes", "bytes"), ("open_tasks", "open tasks"))
-    ]
-    return [f"storage: {', '.join(told)}"]
+    taken, most, tasks = map(_amount, map(use.get, ("bytes", "max_bytes", "open_tasks")))
+    return [f"storage: {taken} of {most} bytes, {tasks} open tasks"]
 
 
 def _amount(number: object) -> str:

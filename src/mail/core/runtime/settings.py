@@ -64,15 +64,8 @@ class Quota(Protocol):
     def wrote(self, owner: "Owner", size: int) -> None:
         """Hear that a commit has added so many bytes."""
 
-    def is_full(self, owner: "Owner") -> bool:
-        """Tell whether an owner seems to have stored too much for any task to go on."""
-
-    async def refusal(self, owner: "Owner") -> str | None:
-        """Return why no task of an owner may go on; None if it may after all.
-
-        Raises:
-            StoreError: that is in a store, which fails.
-        """
+    def refusal(self, owner: "Owner") -> str | None:
+        """Return why no task of an owner may go on; None if it may."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

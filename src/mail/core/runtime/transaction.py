@@ -290,7 +290,7 @@ class TaskChange:
         if commit is not None:
             task.stored = True
             if context.settings.quota is not None:
-                added = self.receipt.bytes - task.account.bytes + size_beside_task(commit)
+                added = self.receipt.added + size_beside_task(commit)
                 context.settings.quota.wrote(context.owner, added)
             task.account.bytes = self.receipt.bytes
             if self.waiter is not None:

@@ -26,7 +26,7 @@ from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.handlers import HANDLERS, ToolContext
 from mail.core.runtime.held_calls import accepted_call, describe, runs_calls, split_held
 from mail.core.runtime.histories import Entry, History
-from mail.core.runtime.settings import Quota, RuntimeSettings
+from mail.core.runtime.settings import RuntimeSettings
 from mail.core.runtime.tool_dispatch import ToolDispatcher
 from mail.core.runtime.transaction import count_attempt, log, log_reports
 from mail.core.runtime.turn import ControlKind, Origin, Phase
@@ -527,8 +527,8 @@ class TurnRunner:
         messages = history.entries + incoming  # one copy; unpacking would make two of a long list
         reason = self._too_large(turn.agent, history.size)
         quota = self.context.settings.quota
-        if quota is not None and quota.is_full(self.context.owner):
-            reason = reason or await self._quota_refusal(quota)
+        full = None if quota is None else quota.refusal(self.context.owner)
+        reason = reason or (f"{full}; {_ACT}" if full else None)
         # Nothing is awaited between this look at the account and the call.
         reason = reason or refusal(turn.task, turn.agent, self.context.settings)
         if reason is not None:
@@ -558,14 +558,6 @@ class TurnRunner:
             f"the history of agent '{agent}' in the task takes {size:,} bytes; its limit is "
             f"{most:,} (max_history_bytes), so {_ACT}"
         )
-
-    async def _quota_refusal(self, quota: Quota) -> str | None:
-        """Return why nothing of the task's owner may go on; a store that fails says it later."""
-        try:
-            reason = await quota.refusal(self.context.owner)
-        except StoreError:
-            return None
-        return None if reason is None else f"{reason}; {_ACT}"
 
     def _incoming(self, turn: Turn, turn_result: TurnResult) -> list[Entry]:
         """Return what the agent sees, and add it to its history."""

@@ -188,9 +188,7 @@ async def _taken(
 ) -> JSONResponse:
     size = size_of_body(request)
     message = await state.intake.apart(request, size, partial(_parsed, state.intake, body.message))
-    receipt = await state.federation.take(
-        message, peer_name(request), token, size, may_open=may_open
-    )
+    receipt = await state.federation.take(message, peer_name(request), token, may_open=may_open)
     return JSONResponse(json.loads(receipt))
 
 

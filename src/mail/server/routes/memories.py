@@ -124,12 +124,11 @@ async def put_memory(
         raise ProtocolError("either 'value' or 'restore' is needed, and not both")
     memories, owner = state.memories_of(caller), owner_of(state, caller)
     text = "" if body.value is None else check_memory_text(body.value)
-    size = len(text.encode()) * _COPIES
-    with await state.shares.admit(owner, size, opens=False):
-        if body.restore is not None:
-            written = await memories.restore(name, body.restore, body.expected_version)
-        else:
-            written = await memories.write(name, text, body.expected_version)
+    await state.shares.admit(owner)
+    if body.restore is not None:
+        written = await memories.restore(name, body.restore, body.expected_version)
+    else:
+        written = await memories.write(name, text, body.expected_version)
     state.shares.wrote(owner, len(written.value.encode()) * _COPIES)
     return await _sent(request, state, caller, partial(_shown, memories, name))
 

@@ -35,7 +35,6 @@ from mail.server.bodies import RequestBody, one_of, whole
 from mail.server.deps import After, BearerToken, IdempotencyKey, LastEventId, Person, Prefer, State
 from mail.server.errors import mail_error_response
 from mail.server.idempotency import replayed
-from mail.server.intake import size_of_body
 from mail.server.openapi import EVENT_STREAM, answer_headers, errors
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState, owner_of
@@ -350,31 +349,26 @@ class Posting:
         body = self.body
         task_id = body.task_id or self.state.clock.new_id()
         note(task_id=task_id)
-        state, open_tasks = self.state, self.swarm.open_tasks
-        state.quotas.message(self.caller, task_id, open_tasks)
-        admission = await state.shares.admit(
-            Owner(self.swarm.name, self.caller.role, self.caller.id),
-            size_of_body(self.request),
-            opens=task_id not in open_tasks,
-            resumes=body.resume_from == "breakpoint_tool_call",
-        )
+        state = self.state
+        state.quotas.message(self.caller, task_id, self.swarm.open_tasks)
+        owner = Owner(self.swarm.name, self.caller.role, self.caller.id)
+        await state.shares.admit(owner, resumes=body.resume_from == "breakpoint_tool_call")
         asked = body.options.max_steps
         several = {"entrypoints": self.entrypoints} if self.entrypoints else {}
-        with admission:
-            run: Run = await self.swarm.open_run(
-                body.text,
-                body.subject or SUBJECT,
-                body.msg_type or MSG_TYPES[0],
-                entrypoint=(body.entrypoint or "").strip() or None,
-                task_id=task_id,
-                resume_from=body.resume_from,
-                max_steps=UNSET if asked is None else min(asked, self.state.max_steps(self.caller)),
-                breakpoint_tool_call_result=body.options.breakpoint_tool_call_result,
-                stream_tokens=bool(body.stream_tokens),
-                streamed=bool(body.stream),
-                once=once,
-                **several,
-            )
+        run: Run = await self.swarm.open_run(
+            body.text,
+            body.subject or SUBJECT,
+            body.msg_type or MSG_TYPES[0],
+            entrypoint=(body.entrypoint or "").strip() or None,
+            task_id=task_id,
+            resume_from=body.resume_from,
+            max_steps=UNSET if asked is None else min(asked, self.state.max_steps(self.caller)),
+            breakpoint_tool_call_result=body.options.breakpoint_tool_call_result,
+            stream_tokens=bool(body.stream_tokens),
+            streamed=bool(body.stream),
+            once=once,
+            **several,
+        )
         return run
 
     async def follow(self, known: IdempotencyRow) -> "FollowedRun":

@@ -30,7 +30,7 @@ from mail.server.answers import in_place, json_answer, json_text, large_answer
 from mail.server.deps import BearerToken, IdempotencyKey, Person, State
 from mail.server.idempotency import replayed
 from mail.server.idempotent_response import answered_once
-from mail.server.intake import read_object, size_of_body
+from mail.server.intake import read_object
 from mail.server.openai_errors import OpenAIRoute, openai_error_response, openai_errors
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState, owner_of
@@ -165,17 +165,10 @@ async def create_response(
                 plan = await bridge.plan(asked)
             state.intake.check_message(plan.body if plan.results is None else plan.results, "input")
             note(task_id=plan.task_id)
-            open_tasks = bridge.swarm.open_tasks
-            state.quotas.message(caller, plan.task_id, open_tasks)
-            admission = await state.shares.admit(
-                owner_of(state, caller),
-                size_of_body(request),
-                opens=plan.task_id not in open_tasks,
-                resumes=plan.results is not None,
-            )
+            state.quotas.message(caller, plan.task_id, bridge.swarm.open_tasks)
+            await state.shares.admit(owner_of(state, caller), resumes=plan.results is not None)
             steps = _steps(asked, state.max_steps(caller))
-            with admission:
-                return await bridge.begin(asked, plan, max_steps=steps, once=once)
+            return await bridge.begin(asked, plan, max_steps=steps, once=once)
 
         async def follow(known: IdempotencyRow) -> Exchange:
             async with in_place(request, places):

@@ -177,11 +177,11 @@ async def status(state: State, caller: Person) -> GetStatusResponse:
     servers of the swarm. `user_task_running` tells whether the caller has one. `user_mail_ready`
     tells whether a message of the caller would be processed now: it is false while the server shuts
     down or cannot reach its store. `storage` is what the caller's tasks,
-    memories and idempotency keys take; if that is much, as it was a second ago.
+    memories and idempotency keys take.
     """
     owner = owner_of(state, caller)
     running = await state.store.running_owners(owner.swarm)
-    use, limits = await state.shares.use(owner), state.config.limits
+    use = await state.shares.use(owner)
     return {
         "swarm": {"name": state.template.name, "status": "ready"},
         "active_users": len(running),
@@ -189,10 +189,9 @@ async def status(state: State, caller: Person) -> GetStatusResponse:
         "user_task_running": owner in running,
         "storage": {
             "bytes": use.bytes,
-            "max_bytes": limits.max_stored_bytes or None,
+            "max_bytes": state.config.limits.max_stored_bytes or None,
             "tasks": use.tasks,
             "open_tasks": use.open_tasks,
-            "max_open_tasks": limits.max_open_tasks or None,
         },
     }
 

@@ -72,7 +72,7 @@ export function Swarm({ api }) {
           <h2>Yours</h2>
           <dl class="facts-list">
             <dt>Tasks</dt><dd>${amount(storage.tasks)}</dd>
-            <dt>Open tasks</dt><dd>${of(storage.open_tasks, storage.max_open_tasks, amount)}</dd>
+            <dt>Open tasks</dt><dd>${amount(storage.open_tasks)}</dd>
             <dt>Stored</dt><dd>${of(storage.bytes, storage.max_bytes, size)}</dd>
             <dt>New messages</dt><dd>${status.user_mail_ready ? "are processed now" : "are not processed now"}</dd>
           </dl>
