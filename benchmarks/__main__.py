@@ -24,6 +24,7 @@ from benchmarks import (
     models,
     throughput,
 )
+from tests.support.proxies import NAMES as PROXIES
 
 REPORTS: Mapping[str, Callable[[], Awaitable[None]]] = {
     "engine": engine.report,
@@ -40,12 +41,12 @@ REPORTS: Mapping[str, Callable[[], Awaitable[None]]] = {
 NAMES = (*REPORTS, "abuse")
 
 
-async def main(names: list[str], against: Path | None, only: list[str]) -> None:
+async def main(names: list[str], against: Path | None, only: list[str], proxies: list[str]) -> None:
     """Run the named reports, or all of them."""
     reports = {
         **REPORTS,
         "engine": partial(engine.report, against),
-        "abuse": partial(abuse.report, against, only),
+        "abuse": partial(abuse.report, against, only, proxies),
     }
     for name in names or REPORTS:
         print(f"--- {name}", flush=True)
@@ -63,6 +64,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--only", action="append", default=[], metavar="SCENARIO", help="one scenario of abuse"
     )
+    parser.add_argument(
+        "--proxy", action="append", default=[], choices=PROXIES, help="attack ours behind it, too"
+    )
     return parser
 
 
@@ -75,4 +79,4 @@ if __name__ == "__main__":
         parser.error(f"there is no package 'mail' in {arguments.against}")
     for unknown in set(arguments.only) - {scenario.attack for scenario in abuse.SCENARIOS}:
         parser.error(f"unknown scenario '{unknown}'")
-    asyncio.run(main(arguments.name, arguments.against, arguments.only))
+    asyncio.run(main(arguments.name, arguments.against, arguments.only, arguments.proxy))

@@ -6,7 +6,7 @@ the attacker; a wait counts from the time at which the request was due. The boun
 meant for a quiet machine with two processors; the ratio to the ordinary neighbour holds on others.
 
 With the sources of another version (``--against /path/to/src``) that version's server is attacked
-in the same way, right before ours.
+in the same way, right before ours, and with ``--proxy nginx`` (or ``caddy``) ours again behind that.
 """
 
 import asyncio
@@ -138,10 +138,14 @@ class Outcome:
 
 
 async def run(
-    scenario: Scenario, source: Path | None = None, seconds: float = 8.0, scale: float = 1.0
+    scenario: Scenario,
+    source: Path | None = None,
+    seconds: float = 8.0,
+    scale: float = 1.0,
+    proxy: str = "",
 ) -> Outcome:
     """Attack a server."""
-    async with attacked(source) as server:
+    async with attacked(source, proxy) as server:
         orders = {"url": server.url, "tokens": server.tokens, "scale": scale}
         for honest_seconds in (_WARM_SECONDS, min(seconds, _HONEST_SECONDS)):
             async with _neighbour(server, scenario) as usual:
@@ -270,15 +274,18 @@ def _reuse(account: Account, grown: float) -> list[Figure]:
     ]
 
 
-async def report(against: Path | None = None, only: Sequence[str] = ()) -> None:
+async def report(
+    against: Path | None = None, only: Sequence[str] = (), proxies: Sequence[str] = ()
+) -> None:
     """Print the figures of each scenario; exit with 1 if any of ours is over its bound."""
     over = []
     load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors"
     print(f"{load}; on a busy machine read the ratios")
     for scenario in [one for one in SCENARIOS if not only or one.attack in only]:
-        for source in [None] if against is None else [against, None]:
-            outcome = await run(scenario, source)
-            _print(scenario, outcome, source)
+        before = [] if against is None else [(against, "")]
+        for source, proxy in [*before, (None, ""), *((None, name) for name in proxies)]:
+            outcome = await run(scenario, source, proxy=proxy)
+            _print(scenario, outcome, f"{source or ''}{proxy and f'behind {proxy}'}")
             if source is None:
                 over += [(scenario, figure) for figure in figures(outcome) if figure.over]
     if over:
@@ -286,10 +293,10 @@ async def report(against: Path | None = None, only: Sequence[str] = ()) -> None:
     print("everything is within its bounds")
 
 
-def _print(scenario: Scenario, outcome: Outcome, source: Path | None) -> None:
+def _print(scenario: Scenario, outcome: Outcome, version: str) -> None:
     account = outcome.account
     answered = ", ".join(f"{count} x {status}" for status, count in account.statuses.items())
-    whose = "" if source is None else f"  [{source}]"
+    whose = f"  [{version}]" if version else ""
     print(f"{scenario.attack}: {scenario.summary}{whose}")
     print(
         f"  sent {account.sent / 1e6:.1f} MB, received {account.received / 1e6:.1f} MB"

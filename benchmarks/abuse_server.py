@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,6 +25,7 @@ import mail
 from benchmarks.serving import serving
 from benchmarks.swarm import reply
 from mail.core.agents import AgentFunction, AgentOutput, ToolChoice
+from tests.support.proxies import behind
 
 __all__ = ["AGENTS", "Attacked", "attacked", "crowded_definition", "definition"]
 
@@ -150,8 +151,11 @@ class Attacked:
 
 
 @asynccontextmanager
-async def attacked(source: Path | None = None) -> AsyncIterator[Attacked]:
-    """Run the server, of these sources or of others, in a folder of its own."""
+async def attacked(source: Path | None = None, proxy: str = "") -> AsyncIterator[Attacked]:
+    """Run the server, of these sources or of others, in a folder of its own.
+
+    With ``proxy``, nginx or Caddy stands in front of it, as in ``deploy/``.
+    """
     source = source or Path(mail.__file__).parents[1]
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     environ = {**kept, "PYTHONPATH": os.pathsep.join((str(source.resolve()), str(_ROOT)))}
@@ -165,7 +169,9 @@ async def attacked(source: Path | None = None) -> AsyncIterator[Attacked]:
             async with serving(
                 "mail.cli", "server", *options, folder=folder, environ=environ, output=output
             ) as (url, pid):
-                yield Attacked(url, pid, folder, tokens)
+                server = url.removeprefix("http://")
+                with behind(proxy, server) if proxy else nullcontext(url) as public:
+                    yield Attacked(public, pid, folder, tokens)
 
 
 def _token(folder: Path, environ: dict[str, str], role: str, name: str) -> str:

@@ -84,7 +84,7 @@ def crowd_template() -> MAILSwarmTemplate:
 
 def crowd_config(store: str, **limits: Any) -> ServerConfig:
     """Return the server's settings. The limits per caller and of requests are lifted."""
-    lifted = {"max_requests": 0, "max_running_tasks": 0, "max_streams": 0, "request_rate": 0.0}
+    lifted = {"max_requests": 0, "max_running_tasks": 0, "max_streams": 0}
     return ServerConfig(
         host="127.0.0.1",
         port=0,

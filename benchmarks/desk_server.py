@@ -65,7 +65,7 @@ def mail_app(folder: Path, count: int, port: int) -> tuple[FastAPI, ServerConfig
         swarm=SwarmConfig(name="edge"),
         store=StoreConfig(url=_store_url(folder)),
         settings=SettingsConfig(print_llm_streams=False),
-        limits=LimitsConfig(max_requests=0, max_streams=0, request_rate=0.0),
+        limits=LimitsConfig(max_requests=0, max_streams=0),
     )
     template = edge_template()
     names = (SENDER, *map(name_of, range(count)))

@@ -77,9 +77,7 @@ def _serve(name: str, folder: Path, port: int) -> None:
         store=StoreConfig(url=f"sqlite:///{folder / 'mail.db'}"),
         settings=SettingsConfig(print_llm_streams=False),
         federation=FederationConfig(allow_private=True),
-        limits=LimitsConfig(
-            max_requests=0, max_running_tasks=0, max_streams=0, request_rate=0.0, body_rate=0.0
-        ),
+        limits=LimitsConfig(max_requests=0, max_running_tasks=0, max_streams=0, body_rate=0.0),
     )
     with Path(os.devnull).open("w") as stream:
         init_logger(log_dir=folder / "logs", stream=stream, log_format="json")

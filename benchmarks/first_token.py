@@ -150,8 +150,7 @@ def _write_files(folder: Path, port: int) -> None:
         f'[server]\nhost = "127.0.0.1"\nport = {port}\n'
         '[server.swarm]\nname = "bench"\nsource = "swarms.json"\nregistry = "registry.json"\n'
         "[server.settings]\nprint_llm_streams = false\n"
-        f'[server.store]\nurl = "{_store_url(folder)}"\n'
-        "[server.limits]\nrequest_rate = 0.0\n",
+        f'[server.store]\nurl = "{_store_url(folder)}"\n',
         encoding="utf-8",
     )
 

@@ -57,7 +57,6 @@ def test_without_values_in_the_file_the_documented_literals_apply(write) -> None
     assert ClientConfig().timeout == 3600.0
     limits = config.limits
     assert (limits.max_requests, limits.max_running_tasks, limits.max_streams) == (1000, 256, 256)
-    assert (limits.request_rate, limits.request_burst) == (0.0, 400)
 
 
 def test_the_shipped_file_says_what_the_documents_say(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,12 +75,12 @@ def test_the_shipped_file_says_what_the_documents_say(monkeypatch: pytest.Monkey
 def test_arguments_win_over_the_file_and_the_file_over_literals(write) -> None:
     write(
         "[server]\nport = 9000\nhost = 'h'\n[server.swarm]\nname = 'alpha'\nregistry = 'r.json'\n"
-        "[server.limits]\nmax_instances = 3\nshutdown_grace = 2\n[client]\ntimeout = 7\n"
+        "[server.limits]\nmax_streams = 3\nshutdown_grace = 2\n[client]\ntimeout = 7\n"
     )
     config = ServerConfig(port=9001)
     assert (config.port, config.host, config.swarm.name) == (9001, "h", "alpha")
     assert (config.swarm.registry_file, config.swarm.source) == ("r.json", "swarms.json")
-    assert (config.limits.max_instances, config.limits.shutdown_grace) == (3, 2.0)
+    assert (config.limits.max_streams, config.limits.shutdown_grace) == (3, 2.0)
     assert (ClientConfig().timeout, ClientConfig(timeout=1.5).timeout) == (7.0, 1.5)
 
 

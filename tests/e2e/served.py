@@ -24,6 +24,7 @@ from mail.config.server import (
 from mail.db.commit import Commit, TurnCommit
 from mail.db.urls import open_store
 from mail.logs.setup import init_logger
+from mail.net import sse
 from mail.server.run import run_server
 from mail.testing import KillingStore, KillPoint
 from tests.e2e.desk_agents import make_swarm
@@ -33,7 +34,7 @@ from tests.support.provider import __main__ as provider
 if TYPE_CHECKING:
     from mail.db.store import Store
 
-NO_LIMITS = LimitsConfig(max_requests=0, max_running_tasks=0, max_streams=0, request_rate=0.0)
+NO_LIMITS = LimitsConfig(max_requests=0, max_running_tasks=0, max_streams=0)
 
 
 def _accepts(post: Commit, who: str) -> bool:
@@ -101,7 +102,7 @@ class Options:
     pause: float = 0.0
     use_proxy: bool = False
     debug: bool = False
-    send_timeout: float = 30.0
+    send_seconds: float = 30.0
     participants: tuple[str, ...] = ()
     desk: int = 0
     template: str = ""
@@ -124,6 +125,7 @@ def serve(options: Options) -> None:
     """Serve until the process is told to stop, or dies."""
     folder = Path(options.folder)
     os.environ.update(options.environment)
+    sse.SEND_SECONDS = options.send_seconds  # type: ignore[misc]
     init_logger(log_dir=folder / "logs")
     store: Store = open_store(options.store or f"sqlite:///{folder / 'mail.db'}")
     if options.kill:
@@ -136,7 +138,7 @@ def serve(options: Options) -> None:
         files=FilesConfig(root=str(folder / "mail-files")),
         settings=SettingsConfig(task_message_limit=50, print_llm_streams=True),
         teams=TeamsConfig(enabled=bool(options.desk)),
-        limits=NO_LIMITS.model_copy(update={"send_timeout": options.send_timeout}),
+        limits=NO_LIMITS,
     )
     if options.template:
         module, _, name = options.template.partition(":")

@@ -81,7 +81,7 @@ class Memory:
 async def full(place: Place) -> Place:
     """A server whose store is full, which has done each kind of thing, and filled its caches."""
     await seed(place)
-    await place.start(send_timeout=3.0)  # before, a fifth reader has no place
+    await place.start(send_seconds=3.0)  # before, a fifth reader has no place
     async with place.client() as client:
         for path in ("/tasks?limit=1", "/tasks/short", "/tasks/short/events"):
             assert (await client.get(path)).status_code == 200

@@ -98,7 +98,7 @@ def settings(name: str, expose: Sequence[str] | None = None, **limits: Any) -> S
         swarm=SwarmConfig(name=name, registry_file=registry_file()),
         store=StoreConfig(url="memory://"),
         settings=SettingsConfig(task_message_limit=50, print_llm_streams=False),
-        limits=LimitsConfig(**{"request_rate": 0.0, "shutdown_grace": 2.0} | limits),
+        limits=LimitsConfig(**{"shutdown_grace": 2.0} | limits),
         federation=FederationConfig(allow_private=True, **narrowed),
     )
 

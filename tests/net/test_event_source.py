@@ -5,6 +5,7 @@ import json
 import socket
 from collections.abc import AsyncIterator
 
+import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -37,7 +38,12 @@ class Source:
             self.closed.set()
 
     async def respond(self, request: Request) -> Response:
-        return event_source(self.events(), send_timeout=0.2)
+        return event_source(self.events())
+
+
+@pytest.fixture(autouse=True)
+def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mail.net.sse.SEND_SECONDS", 0.2)
 
 
 def app_of(source: Source) -> Starlette:

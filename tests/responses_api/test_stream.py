@@ -4,13 +4,14 @@ import asyncio
 from typing import Any, get_args
 
 import httpx
+import pytest
 from openai import AsyncOpenAI
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from mail.db.memory import MemoryStore
 from mail.server.app import create_app
-from mail.server.middleware import CUT
+from mail.server.connections import CLIENT, Client
 from tests.responses_api.support import DEBUG, WEATHER, Office
 from tests.server.kit import bearer, serving
 
@@ -177,12 +178,11 @@ async def test_the_sdks_helper_gathers_the_stream(openai: AsyncOpenAI) -> None:
     assert final.output_text == "You said: hello"
 
 
-async def test_a_reader_that_stalls_is_cut_off_after_the_time_that_is_set(
-    store: MemoryStore, office: Office
+async def test_a_reader_that_stalls_is_cut_off(
+    store: MemoryStore, office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = DEBUG.limits.model_copy(update={"send_timeout": 0.1})
-    settings = DEBUG.model_copy(update={"limits": limits})
-    app = create_app(settings, template=office.template, store=store)
+    monkeypatch.setattr("mail.net.sse.SEND_SECONDS", 0.1)
+    app = create_app(DEBUG, template=office.template, store=store)
     cut = asyncio.Event()
     body = [{"type": "http.request", "body": b'{"input": "hi", "stream": true}'}]
 
@@ -199,7 +199,7 @@ async def test_a_reader_that_stalls_is_cut_off_after_the_time_that_is_set(
         "path": "/responses",
         "query_string": b"",
         "headers": [(name.lower().encode(), it.encode()) for name, it in bearer("alice").items()],
-        "state": {CUT: cut.set},
+        "state": {CLIENT: Client(cut=cut.set)},
     }
     async with app.router.lifespan_context(app), asyncio.timeout(10):
         await app(scope, receive, send)

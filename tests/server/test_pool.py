@@ -7,6 +7,7 @@ import pytest
 
 from mail.auth.callers import Caller
 from mail.errors import ShuttingDown, StoreError
+from mail.server import instances
 from mail.server.errors import ServerBusy
 from mail.server.instances import InstancePool, Served
 
@@ -40,7 +41,7 @@ class Bench:
         self.made: list[FakeSwarm] = []
         self.failure: Exception | None = None
         self.time = 0.0
-        options = {"max_instances": 10, "idle_seconds": 60.0} | options
+        options = {"idle_seconds": 60.0} | options
         self.served = self.serve(needs_token=needs_token)
         self.pool = InstancePool(self.served, now=lambda: self.time, **options)
 
@@ -104,8 +105,11 @@ async def test_an_instance_at_work_or_on_loan_is_not_closed() -> None:
     assert len(bench.pool._live) == 2
 
 
-async def test_a_full_pool_closes_the_instance_that_idled_longest() -> None:
-    bench = Bench(max_instances=2)
+async def test_a_full_pool_closes_the_instance_that_idled_longest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(instances, "MAX_INSTANCES", 2)
+    bench = Bench()
     alice, bob = await bench.use(ALICE), await bench.use(BOB)
     await bench.use(ALICE)
     await bench.use(CAROL)
@@ -113,8 +117,11 @@ async def test_a_full_pool_closes_the_instance_that_idled_longest() -> None:
     assert not alice.stopped
 
 
-async def test_a_pool_full_of_work_refuses_newcomers_only() -> None:
-    bench = Bench(max_instances=2)
+async def test_a_pool_full_of_work_refuses_newcomers_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(instances, "MAX_INSTANCES", 2)
+    bench = Bench()
     for caller in (ALICE, BOB):
         (await bench.use(caller)).idle = False
     with pytest.raises(ServerBusy):
@@ -122,8 +129,11 @@ async def test_a_pool_full_of_work_refuses_newcomers_only() -> None:
     await bench.use(ALICE)
 
 
-async def test_newcomers_at_the_same_time_do_not_pass_the_limit() -> None:
-    bench = Bench(max_instances=2)
+async def test_newcomers_at_the_same_time_do_not_pass_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(instances, "MAX_INSTANCES", 2)
+    bench = Bench()
     callers = [Caller("user", str(number)) for number in range(6)]
     await asyncio.gather(*(bench.use(caller) for caller in callers), return_exceptions=True)
     assert len(bench.pool._live) <= 2

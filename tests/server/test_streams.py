@@ -9,7 +9,8 @@ from starlette.requests import Request
 
 from mail.core.events import TaskEvent
 from mail.errors import AuthUnavailable, StoreError, Unauthenticated
-from mail.server.middleware import CLIENT, WAITS, Client
+from mail.server.connections import CLIENT, Client
+from mail.server.middleware import WAITS
 from mail.server.streams import streamed, while_connected
 
 

@@ -19,7 +19,7 @@ from mail.net.sse import SEND_SECONDS
 from mail.server import middleware as limits
 from mail.server import quotas, swarm
 from mail.server.bodies import MAX_DEPTH, MAX_DIGITS, MAX_VALUES
-from mail.server.connections import MAX_TARGET_BYTES
+from mail.server.connections import HEADER_SECONDS
 from mail.server.errors import STATUS_OF, status_of
 from mail.server.routes.messages import MAX_TIMEOUT_SECONDS
 from mail.version import PROTOCOL_VERSION
@@ -166,19 +166,19 @@ def test_every_error_has_its_row() -> None:
 
 LIMITS = {
     "request body": LimitsConfig().max_body_bytes == 4 * 1024 * 1024,
-    "path and query": MAX_TARGET_BYTES == 8 * 1024,
+    "path and query": limits.MAX_TARGET_BYTES == 8 * 1024,
     "parameters of the query": limits.MAX_PARAMETERS == 100,
     "headers": (limits.MAX_HEADER_BYTES, limits.MAX_HEADERS) == (16 * 1024, 100),
     "JSON of a body": (MAX_DEPTH, MAX_VALUES, MAX_DIGITS) == (64, 50_000, 100),
     "text of a message": LimitsConfig().max_message_bytes == 1024 * 1024,
     "silence inside a body; the whole body": (
         limits.BODY_SILENCE_SECONDS,
-        LimitsConfig().body_timeout,
+        limits.BODY_SECONDS,
     )
     == (10, 60),
-    "a request's headers": LimitsConfig().header_timeout == 10,
+    "a request's headers": HEADER_SECONDS == 10,
     "requests of one caller": (limits.AT_ONCE, limits.MAX_WAITING) == (8, 1000),
-    "bytes of bodies of one caller": (LimitsConfig().body_rate, LimitsConfig().body_burst)
+    "bytes of bodies of one caller": (LimitsConfig().body_rate, quotas.BODY_BURST)
     == (8.0 * 1024 * 1024, 32 * 1024 * 1024),
     "running tasks of one caller": LimitsConfig().max_running_tasks == 256,
     "queued tasks of one caller": LimitsConfig().max_queued_tasks == 10_000,

@@ -199,37 +199,39 @@ class LimitsConfig(FileBacked):
     """``[server.limits]``: how much the server takes on at once. Times are in seconds.
 
     0 lifts ``max_connections``, ``max_requests`` and the limits per caller: ``max_running_tasks``
-    (more are queued), ``max_queued_tasks``, ``max_stored_bytes``, ``max_streams``,
-    ``request_rate`` (a second, after a burst of ``request_burst``), and ``body_rate`` (bytes of
-    bodies a second, after a burst of ``body_burst``). A request that waits for a run counts only
-    against ``max_connections``.
-    ``max_message_bytes`` is the text of one message.
+    (more are queued), ``max_queued_tasks``, ``max_stored_bytes``, ``max_streams`` and ``body_rate``
+    (bytes of bodies a second). A request that waits for a run counts only against
+    ``max_connections``. ``max_message_bytes`` is the text of one message.
 
     ``anonymous_rate`` is how many requests a second without a valid token are answered for one
     address, after a burst of 500; further ones wait. 0 lifts it.
-
-    A client may take ``header_timeout`` to send a request's headers and ``body_timeout`` for its
-    body, must keep taking its answer (``send_timeout`` without progress cuts it off), and may keep
-    a connection without a request for ``idle_timeout``.
     """
 
     table = "server.limits"
     gone = frozenset(
         {
+            "body_burst",
+            "body_timeout",
+            "header_timeout",
             "idempotency_hours",
+            "idle_timeout",
             "instance_idle",
             "max_argument_bytes",
             "max_downloads",
             "max_history_bytes",
             "max_inflight_bytes",
+            "max_instances",
             "max_json_values",
-            "max_open_tasks",
             "max_open_streams",
+            "max_open_tasks",
             "max_reply_bytes",
             "max_result_bytes",
             "max_task_bytes",
             "max_unsent_bytes",
             "max_uploads",
+            "request_burst",
+            "request_rate",
+            "send_timeout",
         }
     )
 
@@ -237,22 +239,14 @@ class LimitsConfig(FileBacked):
     max_message_bytes: _Positive = 1024 * 1024
     max_concurrent_turns: _Positive = 512
     shutdown_grace: _Seconds = 20.0
-    max_instances: _Positive = 1000
     max_connections: _Count = 10_000
     max_requests: _Count = 1000
     max_running_tasks: _Count = 256
     max_queued_tasks: _Count = 10_000
     max_stored_bytes: _Count = 1024 * 1024 * 1024
     max_streams: _Count = 256
-    request_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    request_burst: _Positive = 400
     body_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 8.0 * 1024 * 1024
-    body_burst: _Positive = 32 * 1024 * 1024
     anonymous_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 20.0
-    header_timeout: _Wait = 10.0
-    body_timeout: _Wait = 60.0
-    send_timeout: _Wait = 30.0
-    idle_timeout: _Wait = 30.0
 
 
 class RetentionConfig(FileBacked):

@@ -142,9 +142,7 @@ _NEVER: Final = 10**8
 _DRAIN_SECONDS: Final = 25.0
 
 
-def event_source(
-    events: AsyncIterator[TaskEvent], *, send_timeout: float = SEND_SECONDS, pings: bool = True
-) -> "EventSourceResponse":
+def event_source(events: AsyncIterator[TaskEvent], *, pings: bool = True) -> "EventSourceResponse":
     """Make the streaming answer for a task's events.
 
     Each event has its name, one line of JSON as ``data``, its sequence number as ``id`` when it is
@@ -152,20 +150,18 @@ def event_source(
 
     Args:
         events: The events; ``ping`` events come from here, too.
-        send_timeout: Seconds that one event, or 64 KiB of it, may take to be sent.
         pings: Whether a ``ping`` is an event. If not, a comment keeps the connection alive.
     """
-    return event_stream(_frames(events, pings), send_timeout=send_timeout)
+    return event_stream(_frames(events, pings))
 
 
 def event_stream(
-    frames: "AsyncIterator[ServerSentEvent | bytes]", *, send_timeout: float
+    frames: "AsyncIterator[ServerSentEvent | bytes]",
 ) -> "EventSourceResponse":
     """Make the streaming answer of events that are framed already.
 
     Args:
         frames: The events, with something now and then that keeps the connection alive.
-        send_timeout: Seconds that one of them, or 64 KiB of it, may take to be sent.
     """
     from sse_starlette import EventSourceResponse
 
@@ -173,7 +169,7 @@ def event_stream(
         _sliced(frames),
         headers={"Cache-Control": "no-cache"},
         ping=_NEVER,  # it would come between the slices of an event
-        send_timeout=send_timeout,
+        send_timeout=SEND_SECONDS,
         # A host that is told to stop must not cut the stream before its last event.
         shutdown_grace_period=_DRAIN_SECONDS,
     )

@@ -13,7 +13,8 @@ from starlette.types import Receive, Scope, Send
 
 from mail.core.large import LARGE, in_turn, json_line, slices
 from mail.errors import StoreError
-from mail.server.middleware import CUT, WAITS, WORKS
+from mail.server.connections import client_of
+from mail.server.middleware import WAITS, WORKS
 from mail.server.streams import CLIENT_GONE, while_connected
 
 _JSON: Final = "application/json"
@@ -156,7 +157,7 @@ class _LargeAnswer(StreamingResponse):
                 await super().__call__(scope, receive, send)
             except StoreError as error:
                 _log.warning("an answer ends early: %s", error)
-                cut = scope["state"].get(CUT)
+                cut = client_of(scope).cut
                 if cut is None:
                     raise
                 cut()

@@ -189,8 +189,8 @@ def _add_routes(app: FastAPI, state: ServerState) -> None:
             ("POST", "/files"): (
                 files_config.max_bytes,
                 files_config.upload_timeout,
-                "[server.files] max_bytes",
-                "[server.files] upload_timeout",
+                "raise [server.files] max_bytes",
+                "raise [server.files] upload_timeout",
             )
         },
     )

@@ -22,7 +22,7 @@ from mail.core.schema import MAX_ID
 from mail.errors import Forbidden, ProtocolError
 from mail.logcontext import note
 from mail.server.federation import swarms_of
-from mail.server.intake import BODY_CHECK, KEY_HEADER, wait_turn
+from mail.server.intake import BODY_CHECK, KEY_HEADER
 from mail.server.letters import sender_token
 from mail.server.middleware import BEGINS, CALLER, WAITS
 from mail.server.state import PARTICIPANT_ROLE, ServerState, state_of
@@ -189,7 +189,7 @@ class Roles(Audience, SecurityBase):
         Raises:
             Unauthenticated: no token, or one that the authority refuses.
             AuthUnavailable: the authority did not answer.
-            QuotaExceeded: too many requests in a short time, or at work.
+            QuotaExceeded: too many of the caller's requests wait already.
             Forbidden: the caller's role is not in the audience.
         """
         state, place = state_of(request), request.scope["state"]
@@ -199,8 +199,6 @@ class Roles(Audience, SecurityBase):
         note(caller_role=caller.role, caller_id=caller.id)
         place[CALLER], place["token"] = caller, token
         await place[BEGINS]()
-        if wait := state.quotas.request(caller):
-            await wait_turn(request, wait)  # else one caller's queue would keep all others out
         if caller.role not in self.roles:
             raise Forbidden(self._refusal(state, caller))
         place["intake"] = state.intake

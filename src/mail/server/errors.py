@@ -84,6 +84,10 @@ class HeadersTooLarge(MAILError):
     """The request's headers are larger than the server takes."""
 
 
+class TargetTooLong(MAILError):
+    """The request's path with its query is longer than the server takes."""
+
+
 class KeyReused(MAILError):
     """The idempotency key stands for another request."""
 
@@ -167,6 +171,7 @@ STATUS_OF: Final[Mapping[type[MAILError], int]] = {
     BadEncoding: 415,
     QuotaExceeded: 429,
     HeadersTooLarge: 431,
+    TargetTooLong: 414,
     TaskFailed: 502,
     ModelError: 502,
     AuthUnavailable: 503,

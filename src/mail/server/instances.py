@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mail.auth.callers import Caller, hash_token
 from mail.db.records import Owner
@@ -87,6 +87,10 @@ class _CallersEvents:
         return self.pool.closed
 
 
+MAX_INSTANCES: Final = 1000
+"""Callers whose instances are in memory; the one idle for longest makes room."""
+
+
 class InstancePool:
     """The instances of one server.
 
@@ -96,7 +100,6 @@ class InstancePool:
     Args:
         served: What they are instances of. Where a caller's token is needed, it goes to the
             factory and is not kept.
-        max_instances: Most instances at a time; the one idle for longest makes room.
         idle_seconds: An instance with nothing to do for so long is closed.
         places_of: Gives the places for large answers to a caller.
         now: A monotonic clock in seconds.
@@ -106,13 +109,11 @@ class InstancePool:
         self,
         served: Served,
         *,
-        max_instances: int,
         idle_seconds: float,
         places_of: Callable[[Caller], asyncio.Semaphore] | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._served = served
-        self._max = max_instances
         self._idle_seconds = idle_seconds
         self._places_of = places_of
         self._now = now
@@ -297,15 +298,15 @@ class InstancePool:
         return instance
 
     async def _make_room(self) -> None:
-        while len(self._live) + self._starting > self._max:
+        while len(self._live) + self._starting > MAX_INSTANCES:
             # A caller whose lock is taken is about to use its instance.
             oldest = next(
                 (c for c, i in self._live.items() if i.idle and c not in self._locks), None
             )
             if oldest is None:
                 raise ServerBusy(
-                    f"the server serves {self._max} callers, which is its limit; try "
-                    "again later, or raise [server.limits] max_instances"
+                    f"the server serves {MAX_INSTANCES} callers, which is its limit; try "
+                    "again later"
                 )
             async with self._locks.hold(oldest):
                 instance = self._live.get(oldest)

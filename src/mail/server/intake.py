@@ -24,7 +24,7 @@ from mail.server.bodies import (
     refusal,
 )
 from mail.server.keylocks import KeyLocks
-from mail.server.middleware import BEGINS, CALLER, HELD, WAITS, WORKS
+from mail.server.middleware import BEGINS, BODY_SECONDS, CALLER, HELD, WAITS, WORKS
 from mail.server.quotas import MAX_INFLIGHT, Quotas
 
 if TYPE_CHECKING:
@@ -59,7 +59,6 @@ class Intake:
     ) -> None:
         self._max_message = limits.max_message_bytes
         self._max_bytes = limits.max_body_bytes
-        self._patience = limits.body_timeout
         self._at_work = at_work
         self._quotas = quotas
         self._inflight: Counter[Caller] = Counter()
@@ -105,7 +104,7 @@ class Intake:
         caller: Caller = place[CALLER]
         place[WAITS]()
         try:
-            async with asyncio.timeout(self._patience), self._arriving.hold(caller):
+            async with asyncio.timeout(BODY_SECONDS), self._arriving.hold(caller):
                 while not self._fits(caller, size):  # noqa: ASYNC110 - agents tell nobody
                     await asyncio.sleep(_LOOK_SECONDS)
                 self._inflight[caller] += size

@@ -28,6 +28,7 @@ from mail.config.server import LimitsConfig
 from mail.errors import MAILError, ProtocolError, ShuttingDown
 from mail.logcontext import LogContext, begin, end
 from mail.redaction import beginning
+from mail.server.connections import client_of
 from mail.server.cors import Cors
 from mail.server.errors import (
     RETRY_AFTER,
@@ -37,6 +38,7 @@ from mail.server.errors import (
     HeadersTooLarge,
     QuotaExceeded,
     ServerBusy,
+    TargetTooLong,
     as_it_is,
     error_response,
     mail_error_response,
@@ -45,8 +47,12 @@ from mail.server.quotas import Rate
 
 MAX_HEADER_BYTES: Final = 16 * 1024
 MAX_HEADERS: Final = 100
+MAX_TARGET_BYTES: Final = 8 * 1024
+"""The longest path with its query."""
 MAX_PARAMETERS: Final = 100
 """Parameters of a query. To read a thousand takes longer than all else about a request."""
+BODY_SECONDS: Final = 60.0
+"""How long a request's body may take to arrive."""
 BODY_SILENCE_SECONDS: Final = 10.0
 AT_ONCE: Final = 8
 """Requests of one caller that are at work at a time.
@@ -57,10 +63,8 @@ whoever else asks would wait for all of them at each step.
 MAX_WAITING: Final = 1000
 """Further requests of the caller that wait for their turn."""
 BodyLimits = tuple[int, float, str, str]
-"""How many bytes a body may have, in how many seconds it must arrive, and what sets each."""
-_USUAL_SETTINGS: Final = ("[server.limits] max_body_bytes", "[server.limits] body_timeout")
-CROWDED: Final = "mail.crowded"
-"""Set in the state of a request whose connection is one more than the server takes."""
+"""How many bytes a body may have, in how many seconds it must arrive, and ways out of each."""
+_USUAL_WAYS: Final = ("raise [server.limits] max_body_bytes", "send a large one as a file")
 WAITS: Final = "mail.waits"
 """In the state of a request: a function to call when it only waits, which takes no place."""
 WORKS: Final = "mail.works"
@@ -69,14 +73,10 @@ HELD: Final = "mail.held"
 """In the state of a request: functions to call when it has ended."""
 BEGINS: Final = "mail.begins"
 """In the state of a request: a function to call when its `CALLER` is known; it may refuse it."""
-CUT: Final = "mail.cut"
-"""In the state of a request: a function that drops its connection."""
 HEAD_ONLY: Final = "mail.head_only"
 """Set in the state of a HEAD: a long answer needs no body."""
 CALLER: Final = "caller"
 """In the state of a request with a valid token: whose it is."""
-CLIENT: Final = "mail.client"
-"""In the state of a request: its `Client`, where the host tells when that leaves."""
 ALWAYS_ANSWERED: Final = frozenset({"/", "/health"})
 """Answered however busy the server is: who looks after it must not take it for dead.
 
@@ -93,28 +93,11 @@ _HEALTH_WAIT: Final = 0.5
 _LINGER_SECONDS: Final = 1.0
 _LONGEST_METHOD: Final = 32
 _LINGER_FACTOR: Final = 16
+_MOST_LEFT: Final = 16 * 1024 * 1024
+"""Bytes of a body that are read after its request's answer, or that could not be read."""
 
 _log = logging.getLogger("mail.server")
 _access = logging.getLogger("mail.server.access")
-
-
-@dataclass(slots=True, eq=False)
-class Client:
-    """Who is at the other end of a connection.
-
-    Attributes:
-        gone: The connection is lost.
-        on_leaving: Called when that happens.
-    """
-
-    gone: bool = False
-    on_leaving: Callable[[], object] | None = None
-
-    def leave(self) -> None:
-        """Tell who waits for it that the client has left."""
-        self.gone = True
-        if self.on_leaving is not None:
-            self.on_leaving()
 
 
 class Strangers:
@@ -244,10 +227,10 @@ class EdgeMiddleware:
 
     Args:
         app: The application.
-        limits: The largest request body (``max_body_bytes``) and how long it may take to arrive
-            (``body_timeout``); requests at work at a time (``max_requests``; one that waits for a
-            run, or whose answer is a stream, does not count any more); and answers a second to
-            requests without a valid token from one address (``anonymous_rate``).
+        limits: The largest request body (``max_body_bytes``); requests at work at a time
+            (``max_requests``; one that waits for a run, or whose answer is a stream, does not
+            count any more); and answers a second to requests without a valid token from one
+            address (``anonymous_rate``).
         cors: Which other origins' pages may call; None for none.
         answers_to: Tells of a ``Host`` header whether it names the server; None for any.
         draining: Tells whether the server takes no more work.
@@ -267,7 +250,7 @@ class EdgeMiddleware:
         bodies: Mapping[tuple[str, str], BodyLimits] | None = None,
     ) -> None:
         self._app = app
-        self._usual_body = (limits.max_body_bytes, limits.body_timeout, *_USUAL_SETTINGS)
+        self._usual_body = (limits.max_body_bytes, BODY_SECONDS, *_USUAL_WAYS)
         self._bodies = bodies or {}
         self._strangers = Strangers(limits.anonymous_rate)
         self._cors = cors
@@ -286,9 +269,11 @@ class EdgeMiddleware:
             send = partial(self._cors.send, send=send, request_headers=Headers(scope=scope))
         exchange = _Exchange(scope, send, self._working, self._clock, self._strangers)
         before = begin(LogContext(request_id=exchange.id))
+        exchange.client.begin()
         try:
             await self._serve(scope, receive, exchange)
         finally:
+            exchange.client.end(exchange.left)
             self._working.discard(exchange)
             exchange.log()
             exchange.let_go()
@@ -304,7 +289,9 @@ class EdgeMiddleware:
                 _log.info(
                     "stream closed: the client stopped reading", extra={"request_id": exchange.id}
                 )
-                await _hang_up(scope)
+                if exchange.client.cut is not None:
+                    exchange.client.cut()
+                    await asyncio.sleep(0)  # until the host has noticed
         except ClientDisconnect:
             _log.debug(
                 "request %s: the client disconnected before its body was complete", exchange.id
@@ -321,21 +308,12 @@ class EdgeMiddleware:
 
     async def _pass(self, scope: Scope, receive: Receive, exchange: "_Exchange") -> None:
         given = exchange.given
-        if exchange.header_bytes > MAX_HEADER_BYTES:
-            raise HeadersTooLarge(
-                f"the headers are larger than {MAX_HEADER_BYTES} bytes; the limit is fixed"
-            )
+        _check_head(scope, exchange)
         host = given.get(b"host", b"").decode("latin-1")
         if host and self._answers_to is not None and not self._answers_to(host):
             raise ProtocolError(
                 f"this server does not answer to the host {host[:80]!r}; [server] allowed_hosts in "
                 "mail.toml allows further names"
-            )
-        if scope["query_string"].count(b"&") >= MAX_PARAMETERS:
-            raise ProtocolError(f"the query has more than {MAX_PARAMETERS} parameters")
-        if given.get(b"content-encoding", b"").strip().lower() not in (b"", b"identity"):
-            raise BadEncoding(
-                "a request body must not be compressed; remove the Content-Encoding header"
             )
         if self._cors is not None and self._cors.asks(scope, headers := Headers(scope=scope)):
             exchange.waited = True  # whoever may call could not send a token here
@@ -346,11 +324,9 @@ class EdgeMiddleware:
         self._check_room(scope)
         if scope["path"] not in ALWAYS_ANSWERED:
             self._working.add(exchange)
-        length = given.get(b"content-length", b"")
-        declared = int(length) if length.isdigit() else 0
         usual = self._usual_body
         limits = self._bodies.get((scope["method"], scope["path"]), usual)
-        body = _CountedBody(receive, declared, limits, exchange)
+        body = _CountedBody(receive, limits, exchange)
         if scope["method"] == "HEAD":
             scope["state"][HEAD_ONLY] = True
             await self._app({**scope, "method": "GET"}, body.receive, exchange.send_head)
@@ -367,7 +343,7 @@ class EdgeMiddleware:
                 f"the server is processing {self._working.limit} requests, which is its limit; "
                 "try again later, or raise [server.limits] max_requests"
             )
-        if CROWDED in scope["state"]:
+        if client_of(scope).crowded:
             raise ServerBusy(
                 "the server has reached its limit of connections; try again later, or raise "
                 "[server.limits] max_connections"
@@ -391,12 +367,24 @@ class EdgeMiddleware:
         await self._shape(scope["path"], response)(scope, receive, exchange.send)
 
 
-async def _hang_up(scope: Scope) -> None:
-    """Drop a connection with what still waits to be sent, where the host lets us."""
-    cut = scope["state"].get(CUT)
-    if cut is not None:
-        cut()
-        await asyncio.sleep(0)  # until the host has noticed
+def _check_head(scope: Scope, exchange: "_Exchange") -> None:
+    """Refuse what no client sends that means well."""
+    if exchange.header_bytes > MAX_HEADER_BYTES:
+        raise HeadersTooLarge(
+            f"the headers are larger than {MAX_HEADER_BYTES} bytes; the limit is fixed"
+        )
+    if len(scope["headers"]) > MAX_HEADERS:
+        raise HeadersTooLarge(f"there are more than {MAX_HEADERS} headers")
+    if len(scope["path"]) + len(scope["query_string"]) > MAX_TARGET_BYTES:
+        raise TargetTooLong(
+            f"the path and the query are longer than {MAX_TARGET_BYTES} bytes; the limit is fixed"
+        )
+    if scope["query_string"].count(b"&") >= MAX_PARAMETERS:
+        raise ProtocolError(f"the query has more than {MAX_PARAMETERS} parameters")
+    if exchange.given.get(b"content-encoding", b"").strip().lower() not in (b"", b"identity"):
+        raise BadEncoding(
+            "a request body must not be compressed; remove the Content-Encoding header"
+        )
 
 
 class _Exchange:
@@ -404,8 +392,11 @@ class _Exchange:
 
     Attributes:
         id: The request's id.
+        client: Who asks.
         given: The first header of each name.
         header_bytes: The size of all headers.
+        declared: The size of the body, if the headers tell it.
+        left: What may still come of the body: an early answer does not wait for that.
         waited: Whether it had its turn among the requests without a token.
         started: Whether the answer has begun.
     """
@@ -423,6 +414,10 @@ class _Exchange:
         for name, value in scope["headers"]:
             self.given.setdefault(name, value)
             self.header_bytes += len(name) + len(value)
+        length = self.given.get(b"content-length", b"")
+        self.declared = int(length) if length.isdigit() else 0
+        chunked = b"transfer-encoding" in self.given
+        self.left = _MOST_LEFT if chunked else min(self.declared, _MOST_LEFT)
         given = self.given.get(b"x-request-id", b"").decode("latin-1")
         self.id = given if REQUEST_ID.fullmatch(given) else clock.new_id()
         self.waited = False
@@ -435,6 +430,7 @@ class _Exchange:
         self._status = 0
         self._began = time.monotonic()
         state = scope.setdefault("state", {})
+        self.client = client_of(scope)
         state["request_id"] = self.id
         state[WAITS] = self.waits
         state[WORKS] = self.works
@@ -456,6 +452,8 @@ class _Exchange:
             headers = [*message["headers"], (b"x-request-id", self.id.encode())]
             sent = dict(headers)
             headers += [header for header in _ALWAYS if header[0] not in sent]
+            if self.client.crowded:
+                headers.append((b"connection", b"close"))
             message["headers"] = headers
             if sent.get(b"content-type", b"").startswith(b"text/event-stream"):
                 self._working.discard(self)
@@ -475,8 +473,7 @@ class _Exchange:
             await self._strangers.one_after_another()
             return
         self._working.discard(self)
-        client: Client = self._scope["state"].get(CLIENT) or Client()
-        left = asyncio.Event()
+        client, left = self.client, asyncio.Event()
         client.on_leaving = left.set
         with suppress(TimeoutError):
             async with asyncio.timeout(0 if client.gone else seconds):
@@ -532,16 +529,13 @@ class _Exchange:
 class _CountedBody:
     """Passes a request's body on, piece by piece, until it is too much or too slow."""
 
-    def __init__(
-        self, receive: Receive, declared: int, limits: BodyLimits, exchange: _Exchange
-    ) -> None:
-        limit, seconds, *self._settings = limits
+    def __init__(self, receive: Receive, limits: BodyLimits, exchange: _Exchange) -> None:
+        limit, seconds, *self._ways = limits
         self._exchange = exchange
         self._receive: Callable[[], Awaitable[Message]] = receive
         self._limit = limit
         self._seconds = seconds
         self._deadline: float | None = None
-        self._declared = declared
         self._size = 0
         self._complete = False
         self._waited = False
@@ -550,11 +544,11 @@ class _CountedBody:
         if self._complete:  # what follows is the news that the client has gone
             return await self._receive()
         message = await self._next()
-        if max(self._size, self._declared) > self._limit:
+        if max(self._size, self._exchange.declared) > self._limit:
             await self._discard()
             raise BodyTooLarge(
-                f"the request body is larger than {self._limit} bytes; send less, or raise "
-                f"{self._settings[0]}"
+                f"the request body is larger than {self._limit} bytes; send less, or "
+                f"{self._ways[0]}"
             )
         return message
 
@@ -570,6 +564,9 @@ class _CountedBody:
             message = await self._in_time(_Begun(waits_for, steps))
         self._size += len(message.get("body", b""))
         self._complete = not message.get("more_body", False)
+        self._exchange.left -= len(message.get("body", b""))
+        if self._complete:
+            self._exchange.left = 0
         if self._complete and self._waited and message["type"] == "http.request":
             await self._exchange.goes_on()
         return message
@@ -584,7 +581,7 @@ class _CountedBody:
         except TimeoutError:
             raise BodyTooSlow(
                 "the rest of the request body did not arrive in time; send without a pause of "
-                f"{BODY_SILENCE_SECONDS:g} seconds, or raise {self._settings[1]}"
+                f"{BODY_SILENCE_SECONDS:g} seconds, or {self._ways[1]}"
             ) from None
 
     async def _discard(self) -> None:

@@ -29,6 +29,8 @@ MAX_OPEN_STREAMS: Final = 5000
 """Open streams of all callers."""
 MAX_INFLIGHT: Final = 4 * 1024 * 1024
 """Bytes of one caller's bodies over 64 KiB in progress, or of its long messages that wait."""
+BODY_BURST: Final = 32 * 1024 * 1024
+"""Bytes of bodies of one caller that may come at once after a pause."""
 _BODIES: Final = 64
 """Bodies of one caller that may be arriving at a time."""
 MAX_BUCKETS: Final = 10_000
@@ -81,36 +83,18 @@ class Quotas:
     """The callers' shares. Everything raises `QuotaExceeded` before anything is begun.
 
     Args:
-        limits: ``request_rate`` and ``request_burst``, ``body_rate`` and ``body_burst``,
-            ``max_queued_tasks`` and ``max_streams``; 0 lifts a limit.
+        limits: ``body_rate``, ``max_queued_tasks`` and ``max_streams``; 0 lifts a limit.
         now: A monotonic clock in seconds.
     """
 
     def __init__(self, limits: LimitsConfig, now: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
-        self._requests = Rate(limits.request_rate, limits.request_burst, now)
-        self._bytes = Rate(limits.body_rate, limits.body_burst, now)
+        self._bytes = Rate(limits.body_rate, BODY_BURST, now)
         self._streams: Counter[Caller] = Counter()
         self._uploads: Counter[Caller] = Counter()
         self._downloads: Counter[Caller] = Counter()
         self._bodies: _Places = WeakValueDictionary()
         self._places: _Places = WeakValueDictionary()
-
-    def request(self, caller: Caller) -> float:
-        """Count a request against the caller's rate; return how many seconds it has to wait.
-
-        One that is a little too fast waits for its turn, so that a busy caller is slowed down. Only
-        one that would wait for longer than `PATIENCE_SECONDS` is refused.
-        """
-        wait = self._requests.wait(caller)
-        if wait > PATIENCE_SECONDS:
-            raise QuotaExceeded(
-                f"more than {self._limits.request_rate:,.10g} requests a second; slow down, or "
-                "raise [server.limits] request_rate",
-                math.ceil(wait),
-            )
-        self._requests.take(caller, 1)
-        return wait
 
     def body_bytes(self, caller: Caller, size: int) -> float:
         """Count a request's body against the caller's rate; return how long it has to wait.

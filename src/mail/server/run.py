@@ -41,7 +41,7 @@ from mail.errors import MAILError, PortInUse, StoreLocked
 from mail.llm.provider_env import ModelUse, model_warnings
 from mail.logs.setup import init_logger
 from mail.server.app import create_app
-from mail.server.connections import allow_open_files, guarded
+from mail.server.connections import IDLE_SECONDS, allow_open_files, connections
 from mail.server.middleware import MAX_HEADER_BYTES
 from mail.server.state import ServerState
 
@@ -271,10 +271,10 @@ def _serve(
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # nothing asks where a request came from
         timeout_graceful_shutdown=_CONNECTION_SECONDS,
         h11_max_incomplete_event_size=MAX_HEADER_BYTES * 2,
-        http=guarded(state.config.limits),
+        timeout_keep_alive=IDLE_SECONDS,
+        http=connections(state.config.limits),
         ws="none",
     )
     allow_open_files(state.config.limits)

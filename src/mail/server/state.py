@@ -156,10 +156,8 @@ class ServerState:
             key = self.config.federation.signing_key_file
             if key is not None:
                 self._keys = await asyncio.to_thread(SigningKeys.ensure, key)
-            limits = self.config.limits
             self._pool = InstancePool(
                 await self.open_swarm(self.blobs_of, self.news),
-                max_instances=limits.max_instances,
                 idle_seconds=_INSTANCE_IDLE,
                 places_of=self.quotas.places,
             )

@@ -12,7 +12,8 @@ from starlette.requests import Request
 from mail.core.events import TaskEvent
 from mail.errors import AuthUnavailable, RoutingError, StoreError, Unauthenticated
 from mail.net.sse import RETRY_MS, SSEEvent, frame
-from mail.server.middleware import CLIENT, WAITS, Client
+from mail.server.connections import Client, client_of
+from mail.server.middleware import WAITS
 
 _log = logging.getLogger(__name__)
 
@@ -119,13 +120,12 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T |
     state[WAITS]()
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a request is served in one
-    client: Client | None = state.get(CLIENT)
-    if client is not None and client.gone:
+    client = client_of(request.scope)
+    if client.gone:
         work.close()  # cancelling would meet whatever waits next, if the work is done already
         return None
     watch = None
-    if client is None:
-        client = Client()
+    if client.cut is None:
         watch = asyncio.create_task(_watch(request, client), name="client watch")
     client.on_leaving = task.cancel  # as `asyncio.timeout` does; taken back below
     try:

@@ -258,7 +258,7 @@ async def get_approval_events(
         )
         recheck = partial(state.auth.authenticate, token)
         events = streamed(found, stack.pop_all(), recheck)
-        return event_source(events, send_timeout=state.config.limits.send_timeout)
+        return event_source(events)
 
 
 @router.get("/approvals/{approval_id}", response_model=Approval, responses=errors(400, 404))

@@ -26,9 +26,10 @@ from mail.net.types import (
     PostFileTransferResponse,
 )
 from mail.server.bodies import RequestBody
+from mail.server.connections import client_of
 from mail.server.deps import DeskReader, IdempotencyKey, Participant, State, page_of
 from mail.server.idempotent_response import answered_once
-from mail.server.middleware import CLIENT, HEAD_ONLY, WAITS, WORKS
+from mail.server.middleware import HEAD_ONLY, WAITS, WORKS
 from mail.server.openapi import errors
 from mail.server.routes.interswarm import AuditedRoute
 from mail.server.routing import MAILRouter
@@ -256,9 +257,9 @@ class _Download(Response):
             async with self._state.files.blobs.read(row.sha256, 0, row.size) as pieces:
                 await send(start)
                 place[WAITS]()
-                client = place.get(CLIENT)
+                client = client_of(scope)
                 async for piece in pieces:
-                    if HEAD_ONLY in place or (client is not None and client.gone):
+                    if HEAD_ONLY in place or client.gone:
                         return
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body", "body": b""})

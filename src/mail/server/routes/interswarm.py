@@ -421,7 +421,7 @@ class _Sending:
             recheck,
             pings=not self.body.ignore_stream_pings,
         )
-        return event_stream(frames, send_timeout=self.state.config.limits.send_timeout)
+        return event_stream(frames)
 
     async def _streamed_here(self, names: list[str], task_id: str, *, resumed: bool) -> Response:
         """Answer with the events of a run of this swarm."""

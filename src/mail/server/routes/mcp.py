@@ -300,7 +300,7 @@ async def listen(
     held = ExitStack()
     held.enter_context(state.quotas.stream(caller))
     frames = _notifications(api, session, held)
-    return event_stream(frames, send_timeout=state.config.limits.send_timeout)
+    return event_stream(frames)
 
 
 @router.delete("/mcp")

@@ -385,8 +385,7 @@ class Posting:
         if self.body.stream:
             recheck = partial(self.state.auth.authenticate, self.token)
             events = streamed(run.events(), self.held.pop_all(), recheck)
-            seconds = self.state.config.limits.send_timeout
-            return event_source(events, send_timeout=seconds, pings=self.pings)
+            return event_source(events, pings=self.pings)
         try:
             timeout = self.body.options.timeout or MAX_TIMEOUT_SECONDS
             end = await while_connected(self.request, run.end(timeout))

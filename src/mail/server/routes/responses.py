@@ -181,8 +181,7 @@ async def create_response(
             # Closed with the stream, in another task than this one.
             events = streamed(exchange.run.events(_PING_SECONDS), stack.pop_all(), recheck)
             frames = _frames(bridge.events(exchange, events))
-            patience = state.config.limits.send_timeout
-            response: Response = event_stream(frames, send_timeout=patience)
+            response: Response = event_stream(frames)
         elif asked.background:
             exchange.run.leave()
             response = await json_answer(exchange.record.response)

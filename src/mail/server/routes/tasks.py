@@ -191,7 +191,7 @@ async def get_task_events(
         recheck = partial(state.auth.authenticate, token)
         replay = _reader(state, caller, owner).replay(task_id, known or 0, PING_INTERVAL)
         events = streamed(replay, stack.pop_all(), recheck)
-        return event_source(events, send_timeout=state.config.limits.send_timeout)
+        return event_source(events)
 
 
 @router.post("/tasks/{task_id:path}/cancel", response_model=TaskRecord, responses=errors(404))
