@@ -6,7 +6,7 @@ the attacker; a wait counts from the time at which the request was due. The boun
 meant for a quiet machine with two processors; the ratio to the ordinary neighbour holds on others.
 
 With the sources of another version (``--against /path/to/src``) that version's server is attacked
-in the same way, right before ours, and with ``--proxy nginx`` (or ``caddy``) ours again behind that.
+in the same way, right before ours, and with ``--proxy nginx`` ours again behind nginx.
 """
 
 import asyncio

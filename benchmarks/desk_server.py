@@ -25,7 +25,7 @@ from mail.db.records import TokenRow
 from mail.db.urls import open_store
 from mail.logs.setup import init_logger
 from mail.server.app import create_app
-from mail.server.connections import guarded
+from mail.server.connections import connections
 from mail.server.run import share_interpreter, spare_collector
 
 __all__ = ["SENDER", "make_tokens", "name_of", "token_of"]
@@ -138,7 +138,7 @@ def main(kind: str, folder: Path, count: int, port: int) -> None:
             access_log=False,
             log_config=None,
             ws="none",
-            http=guarded(config.limits),
+            http=connections(config.limits),
         )
 
 
