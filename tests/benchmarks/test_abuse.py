@@ -62,7 +62,7 @@ def test_what_is_over_its_bound_is_told() -> None:
 async def test_a_figure_over_its_bound_is_an_exit_code(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def run(scenario: Scenario, source: Path | None) -> Outcome:
+    async def run(scenario: Scenario, source: Path | None, proxy: str = "") -> Outcome:
         return outcome_of(
             Account(sent=1, ended=True), wait=5.0 if source else 60.0, peak=90, disk=0
         )

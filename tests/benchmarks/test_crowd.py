@@ -9,7 +9,7 @@ from benchmarks.crowd import Crowd, Figures, describe
 from benchmarks.crowd_server import crowd_config, crowd_template, make_tokens
 from mail.core.runtime.active_tasks import ActiveTask
 from mail.server.app import create_app
-from mail.server.connections import GuardedConnection
+from mail.server.connections import Connection
 from mail.services.event_log import Subscription
 from tests.server.kit import running_server
 
@@ -43,7 +43,7 @@ async def test_a_crowd_leaves_nothing_behind(tmp_path: Path) -> None:
 def left() -> dict[type, int]:
     """Count what a request or a task needs while it lasts."""
     gc.collect()
-    kinds = (Subscription, ActiveTask, GuardedConnection)
+    kinds = (Subscription, ActiveTask, Connection)
     return {kind: sum(type(item) is kind for item in gc.get_objects()) for kind in kinds}
 
 

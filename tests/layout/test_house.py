@@ -24,6 +24,7 @@ SMALL_SUBJECTS = {
     "mail.utils.store": "a documented import path",
 }
 LONG_FUNCTIONS = {
+    "factories/base.py:__init__": "the documented parameters of agents that ask a model",
     "api/swarm.py:__init__": "the documented parameters of MAILSwarm, one line each",
     "api/swarm.py:instantiate": "the documented parameters, and those of MAILSwarm",
 }

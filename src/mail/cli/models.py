@@ -225,7 +225,7 @@ def _row(litellm: Any, subject: _Subject) -> "Finding":
     name = f"{PROXY_PREFIX}{use.model.removeprefix(PROXY_PREFIX)}" if use.use_proxy else use.model
     own = {} if subject.llm else getattr(subject.function, "model_profile", {})
     given = overrides_for(name, own, also=names_of(name))
-    profile = profile_of(litellm, name, use.tool_format, given)
+    profile = profile_of(litellm, name, use.tool_format, given, address=use.endpoint.base)
     text = f"row {profile.row} of 'mail models', wire format {profile.wire}"
     also = f"; set by you: {', '.join(given)}" if given else ""
     return Finding("profile", "ok", text + also)
@@ -250,11 +250,15 @@ def _subject(arguments: argparse.Namespace) -> _Subject:
     if not arguments.model:
         _check_asks_provider(agent.name, llm, own)
     from mail.llm.provider_env import ModelUse
+    from mail.llm.request import DEFAULT_ENDPOINT
 
     use_proxy = own.get("use_proxy")
     if use_proxy is None:
         use_proxy = bool(getattr(agent.function, "use_proxy", False))
-    use = ModelUse(agent.name, llm, agent.tool_format, use_proxy)
+    endpoint = getattr(agent.function, "endpoint", DEFAULT_ENDPOINT)
+    if arguments.model:
+        endpoint = DEFAULT_ENDPOINT
+    use = ModelUse(agent.name, llm, agent.tool_format, use_proxy, endpoint)
     title = f"{llm}, as {agent.name} of {place} asks it"
     return _Subject(title, agent.function, use, arguments.model, agent.can_complete_tasks)
 

@@ -24,18 +24,20 @@ from mail.core.tools.call import AgentToolCall
 from mail.db.records import Owner
 from mail.errors import ConfigError
 from mail.factories.checks import (
+    check_endpoint,
     check_flags,
     check_listed,
     check_model,
     check_texts,
     check_tool_choice,
+    checked_sampling,
     of_agent,
 )
 from mail.llm.ask import agent_output, ask
 from mail.llm.compress import Compressor
 from mail.llm.profiles import checked_fields
 from mail.llm.provider_env import proxy_configured
-from mail.llm.request import ChatModel, ModelRequest, ToolFormat
+from mail.llm.request import DEFAULT_ENDPOINT, ChatModel, Endpoint, ModelRequest, ToolFormat
 from mail.llm.resolve import model_for
 from mail.llm.settings import LLMSettings
 from mail.llm.tools import ToolSet
@@ -253,6 +255,11 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             (`mail.llm.profiles.Profile`), and ``like``, the name of a model that it is like.
         timeout: The longest silence of the provider in seconds; 120 when None.
         deadline: The longest that a call may take in seconds, with all its retries; 600 when None.
+        api_base: The address of the provider, in place of the environment's.
+        api_key: The environment variable with the key for it. Without one, an address of the
+            agent's own gets no key.
+        temperature, top_p, top_k, seed, frequency_penalty, presence_penalty, stop: How the model
+            chooses words, as the provider takes it; the provider's defaults when None.
 
     The other arguments are those of `MAILAgentFunction`.
 
@@ -288,6 +295,15 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         model_profile: Mapping[str, Any] | None = None,
         timeout: float | None = None,
         deadline: float | None = None,
+        api_base: str = "",
+        api_key: str = "",
+        temperature: float | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        seed: int | None = None,
+        frequency_penalty: float | None = None,
+        presence_penalty: float | None = None,
+        stop: Sequence[str] | None = None,
     ) -> None:
         super().__init__(
             name=name,
@@ -301,14 +317,19 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         )
         self.llm, self.system, self.user_token = llm, system, user_token
         self.memory = memory
-        self.use_proxy = proxy_configured() if use_proxy is None else use_proxy
+        self.api_base, self.api_key = api_base, api_key
+        proxied = proxy_configured() and not api_base
+        self.use_proxy = proxied if use_proxy is None else use_proxy
         self.stream_tokens, self.print_llm_streams = stream_tokens, print_llm_streams
         self.default_tool_choice = default_tool_choice
         self._with_mail_tools = _debug_include_mail_tools
         with of_agent(name):
             self._check_arguments(model)
+            check_endpoint(api_base, api_key, use_proxy=self.use_proxy)
+            words = (temperature, top_p, top_k, seed, frequency_penalty, presence_penalty, stop)
+            sampling, times = checked_sampling(words), (timeout, deadline)
             self.settings = LLMSettings.resolve(
-                reasoning_effort, thinking_budget, max_tokens, timeout, deadline
+                reasoning_effort, thinking_budget, max_tokens, *times, sampling
             )
             self.model_profile = checked_fields(model_profile or {}, "model_profile")
             self.model = model or model_for(llm)
@@ -357,6 +378,11 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             self.tool_specs = self._specs()
 
     @property
+    def endpoint(self) -> Endpoint:
+        """Where the agent's provider is, if it is not the environment's one."""
+        return Endpoint(self.api_base, self.api_key)
+
+    @property
     def system_prompt(self) -> str:
         """The system prompt as the model gets it: ``system``, then what there is about peers."""
         if not self.peers:
@@ -402,6 +428,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             settings=self.settings,
             profile={} if call.llm else self.model_profile,
             use_proxy=self.use_proxy,
+            endpoint=DEFAULT_ENDPOINT if call.llm else self.endpoint,
             user_token=self.user_token,
             step=call.step,
         )

@@ -1,13 +1,22 @@
 """Checks of what an agent function is made with: a wrong type is told before the first call."""
 
+import re
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
+from urllib.parse import urlsplit
 
 from mail.errors import ConfigError
 
 _CHOICES: Final = ("auto", "required", "none")
 _LONGEST_SHOWN: Final = 12
+_VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]*")
+_HOTTEST: Final = 2
+SAMPLING: Final = (
+    *("temperature", "top_p", "top_k", "seed"),
+    *("frequency_penalty", "presence_penalty", "stop"),
+)
+"""How a model chooses words: parameters of agents, and arguments of providers' calls."""
 
 
 @contextmanager
@@ -85,6 +94,60 @@ def check_model(model: object) -> None:
     raise ConfigError(
         f"model must be an object with a stream method (a ChatModel), got {_shown(model)}{hint}"
     )
+
+
+def check_endpoint(api_base: object, api_key: object, *, use_proxy: bool) -> None:
+    """Refuse an address that is none, and a key where the name of its variable belongs.
+
+    Raises:
+        ConfigError: naming the parameter, and never showing a key.
+    """
+    check_texts(api_base=api_base)
+    if not isinstance(api_key, str) or (api_key and not _VARIABLE.fullmatch(api_key)):
+        raise ConfigError(
+            "api_key must be the name of the environment variable with the key, such as "
+            "OPENROUTER_API_KEY; the key itself does not belong in a definition"
+        )
+    if not api_base:
+        return
+    try:
+        parts = urlsplit(str(api_base))
+        good = parts.scheme in ("http", "https") and parts.hostname and "@" not in parts.netloc
+    except ValueError:
+        good = False
+    if not good:
+        raise ConfigError(
+            "api_base must be an address such as https://openrouter.ai/api/v1, without credentials"
+        )
+    if use_proxy:
+        raise ConfigError("use_proxy and api_base exclude each other: the proxy has an address")
+
+
+def checked_sampling(values: Sequence[object]) -> dict[str, object]:
+    """Return the settings of `SAMPLING` that are given, once their types are right.
+
+    Raises:
+        ConfigError: naming the parameter.
+    """
+    given = zip(SAMPLING, values, strict=True)
+    set_ones = {name: value for name, value in given if value is not None}
+    for name, value in set_ones.items():
+        whole = name in ("top_k", "seed")
+        if name == "stop":
+            check_listed(name, value, str, "texts")
+        elif isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+            noun = "a whole number" if whole else "a number"
+            raise ConfigError(f"{name} must be {noun}, got {_shown(value)}")
+    if not 0 <= _number(set_ones, "temperature") <= _HOTTEST:
+        raise ConfigError(f"temperature must be between 0 and {_HOTTEST}")
+    if not 0 <= _number(set_ones, "top_p") <= 1:
+        raise ConfigError("top_p must be between 0 and 1")
+    return set_ones
+
+
+def _number(given: Mapping[str, object], name: str) -> float:
+    value = given.get(name, 0)
+    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def _shown(value: object) -> str:

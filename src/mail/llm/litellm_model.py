@@ -267,12 +267,24 @@ class LiteLLMModel:
         """Build one attempt; each has arguments of its own, because the library changes them."""
         litellm = load_library()
         in_name = bool(_authorization(request))
-        check_surroundings(litellm, request.model, request.tool_format, in_name=in_name)
+        check_surroundings(
+            litellm,
+            request.model,
+            request.tool_format,
+            in_name=in_name,
+            endpoint=request.endpoint,
+        )
         key = _key(request)
         profile = self._profiles.get(key)
         if profile is None:
             own = overrides_for(request.model, request.profile, also=names_of(request.model))
-            profile = profile_of(litellm, chat_name(request.model), request.tool_format, own)
+            profile = profile_of(
+                litellm,
+                chat_name(request.model),
+                request.tool_format,
+                own,
+                address=request.endpoint.base,
+            )
             if note := effort_note(request.settings, profile):
                 _log.warning("%s: %s", request.model, note)
             load_parts([profile.wire])
@@ -316,7 +328,7 @@ class LiteLLMModel:
         self, call: "_Call", request: ModelRequest, watch: Silence, tries: Tries
     ) -> "_Call":
         """Return an attempt that goes by what the model's own server says of it."""
-        if not is_ollama(request.model):
+        if not is_ollama(request.model) or request.endpoint.base:
             return call
         with watch.hearing(), watch:
             news = await look_up(call.litellm, request.model)
@@ -378,7 +390,8 @@ class _Call:
 
 def _key(request: ModelRequest) -> tuple[str, str, str]:
     """Return what decides a profile: agents may share a model and set fields of their own."""
-    own = repr(request.profile) if request.profile else ""
+    own = repr((request.profile, request.endpoint.base)) if request.profile else ""
+    own = own or request.endpoint.base
     return request.model, request.tool_format, own
 
 
@@ -407,8 +420,9 @@ def _stream_unknown(litellm: Any, model: str) -> None:
 def _place(litellm: Any, request: ModelRequest) -> Place:
     """Return where a request goes, and in whose name."""
     provider, key, base = who_is_asked(litellm, request.model)
-    address = configured_address(provider) or base or ""
+    address = request.endpoint.base or configured_address(provider) or base or ""
     key = request.user_token if _authorization(request) else key
+    key = request.endpoint.arguments().get("api_key") or key
     key = key or os.environ.get(f"{provider.upper()}_API_KEY", "")
     return Place.of(address, key, request.model, request.tool_format)
 
@@ -425,7 +439,7 @@ def _around(request: ModelRequest, patience: Patience) -> dict[str, Any]:
     import httpx
 
     return {
-        **({"api_key": _NO_KEY} if _authorization(request) else {}),
+        **({"api_key": _NO_KEY} if _authorization(request) else request.endpoint.arguments()),
         "stream": True,
         "timeout": httpx.Timeout(patience.read, connect=_CONNECT_SECONDS),
         "drop_params": True,

@@ -433,6 +433,8 @@ def profile_of(
     model: str,
     tool_format: ToolFormat,
     overrides: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    address: str = "",
 ) -> Profile:
     """Find out what a model accepts and needs.
 
@@ -442,9 +444,10 @@ def profile_of(
         tool_format: The agent's tool format.
         overrides: Fields of the profile that come before row and tables; ``like`` names another
             model, whose profile it is then.
+        address: Where the agent's own endpoint is, if it has one.
     """
     given = dict(overrides)
-    known = _Known.look_up(litellm, model, str(given.pop(LIKE, "")))
+    known = _Known.look_up(litellm, model, str(given.pop(LIKE, "")), address)
     row = row_of(known.provider, known.name)
     fields = {**row.fields, **given}
     fields = {**known.fields(fields, tool_format), **fields}
@@ -480,17 +483,18 @@ class _Known:
     proxied: bool
     name: str
     provider: str
+    address: str = ""
 
     @classmethod
-    def look_up(cls, litellm: Any, model: str, like: str = "") -> "_Known":
+    def look_up(cls, litellm: Any, model: str, like: str = "", address: str = "") -> "_Known":
         """Find a model, or the one that it is like."""
         inner = (like or model).removeprefix(PROXY_PREFIX)
         proxied = model.startswith(PROXY_PREFIX)
         found = _asked(litellm.get_llm_provider, model=inner)
         name, provider = (str(found[0]), str(found[1])) if found else (inner, "")
-        if provider == _OPENAI and not proxied and _is_elsewhere(litellm, name):
+        if provider == _OPENAI and not proxied and _is_elsewhere(litellm, name, address):
             provider = _COMPATIBLE
-        return cls(litellm, inner, proxied, name, provider)
+        return cls(litellm, inner, proxied, name, provider, address)
 
     @property
     def is_claude(self) -> bool:
@@ -537,7 +541,7 @@ class _Known:
         """
         if self.provider in _BLOCK_HOSTS and self.is_claude:
             return "anthropic"
-        imitated = self.provider == _OPENAI and not self.proxied and not asks_openai()
+        imitated = self.provider == _OPENAI and not self.proxied and not asks_openai(self.address)
         wanted = tool_format == "responses" or not (chat_tools or imitated)
         if wanted and (self.proxied or self._has_responses()):
             return "responses"
@@ -574,9 +578,9 @@ class _Known:
         return known is not None and _asked(asked, model=self.name, provider=known) is not None
 
 
-def _is_elsewhere(litellm: Any, name: str) -> bool:
+def _is_elsewhere(litellm: Any, name: str, address: str) -> bool:
     """Tell whether a model is none of OpenAI's, but of a server that speaks like OpenAI's."""
-    if asks_openai():
+    if asks_openai(address):
         return False
     entries = (litellm.model_cost.get(one) for one in (name, f"{_OPENAI}/{name}"))
     known = any(one is not None and one.get("source") != REGISTERED for one in entries)

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from mail.errors import ModelError
-from mail.llm.request import ToolFormat
+from mail.llm.request import DEFAULT_ENDPOINT, Endpoint, ToolFormat
 
 _PROXY: Final = "litellm_proxy"
 _PROXY_ADDRESS: Final = "LITELLM_PROXY_API_BASE"
@@ -47,7 +47,14 @@ def proxy_configured() -> bool:
     return bool(os.environ.get(_PROXY_ADDRESS))
 
 
-def check_surroundings(litellm: Any, model: str, tool_format: ToolFormat, *, in_name: bool) -> None:
+def check_surroundings(
+    litellm: Any,
+    model: str,
+    tool_format: ToolFormat,
+    *,
+    in_name: bool,
+    endpoint: Endpoint = DEFAULT_ENDPOINT,
+) -> None:
     """Refuse a call that cannot work, or would take a key to where it does not belong.
 
     Args:
@@ -55,12 +62,18 @@ def check_surroundings(litellm: Any, model: str, tool_format: ToolFormat, *, in_
         model: The model's name.
         tool_format: The agent's tool format.
         in_name: Whether the call carries the token of whoever asked.
+        endpoint: The agent's own address and key.
 
     Raises:
         ModelError: an address or a key is missing or wrong; the text names the variable and
             never shows its value.
     """
     provider = provider_of(litellm, model)
+    if endpoint.key:
+        _check_key(endpoint.key, None)
+    if any(endpoint):
+        _check_address(() if endpoint.base else _ADDRESSES.get(provider, ()))
+        return
     if provider == _PROXY and not proxy_configured():
         # The library would send the caller's token to whatever address it finds instead.
         raise _refused(
@@ -115,9 +128,9 @@ def is_ready_at_once(provider: str) -> bool:
     return provider in (_OPENAI, _PROXY) and not os.environ.get(_IDENTITY)
 
 
-def asks_openai() -> bool:
+def asks_openai(address: str = "") -> bool:
     """Tell whether calls to OpenAI go there, and not to a server that speaks like it."""
-    address = configured_address(_OPENAI)
+    address = address or configured_address(_OPENAI) or ""
     return not address or urlsplit(address).hostname == _OPENAI_HOST
 
 
@@ -128,6 +141,7 @@ class ModelUse(NamedTuple):
     model: str
     tool_format: ToolFormat
     use_proxy: bool
+    endpoint: Endpoint = DEFAULT_ENDPOINT
 
 
 def model_warnings(litellm: Any, uses: Iterable[ModelUse]) -> list[str]:
@@ -158,11 +172,13 @@ def model_problem(litellm: Any, use: ModelUse, *, in_name: bool) -> str | None:
     """
     model = _full_name(use)
     try:
-        check_surroundings(litellm, model, use.tool_format, in_name=in_name)
+        check_surroundings(litellm, model, use.tool_format, in_name=in_name, endpoint=use.endpoint)
     except ModelError as error:
         return str(error).removeprefix(_FAILED)
     if (problem := name_problem(litellm, model)) is not None:
         return problem
+    if any(use.endpoint):
+        return None
     # Of what the library lists, only keys are needed in every set-up.
     missing = [name for name in _unset(litellm, model) if name.endswith(_KEY_SUFFIX)]
     return f"{' or '.join(missing)} is not set" if missing else None
@@ -179,7 +195,9 @@ def name_problem(litellm: Any, model: str) -> str | None:
 
 def missing_variables(litellm: Any, use: ModelUse) -> list[str]:
     """Return the environment variables that calls of a model may need and that are not set."""
-    model = _full_name(use)
+    model, key = _full_name(use), use.endpoint.key
+    if any(use.endpoint):
+        return [key] if key and not os.environ.get(key) else []
     if provider_of(litellm, model) != _PROXY:
         return _unset(litellm, model)
     given = (os.environ.get(_PROXY_ADDRESS), os.environ.get(_PROXY_KEY) or litellm.api_key)

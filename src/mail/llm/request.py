@@ -1,8 +1,9 @@
 """The seam between agents and language models: what goes in, what comes out, and the port."""
 
+import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from mail.core.agents import ToolChoice
 from mail.core.usage import Usage
@@ -15,13 +16,36 @@ Wire = Literal["completions", "responses", "anthropic"]
 """The format in which a reply came, and in which its history entry is kept."""
 
 
+class Endpoint(NamedTuple):
+    """Where an agent's provider is, if it is not the environment's one.
+
+    ``base`` is its address and ``key`` the environment variable with the key for it.
+    """
+
+    base: str = ""
+    key: str = ""
+
+    def arguments(self) -> dict[str, str]:
+        """Return what a call is told; an address of its own never gets the key of another."""
+        if not any(self):
+            return {}
+        told = {"api_key": os.environ.get(self.key, "") if self.key else NO_KEY}
+        return {"api_base": self.base, **told} if self.base else told
+
+
+DEFAULT_ENDPOINT: Final = Endpoint()
+NO_KEY: Final = "none"
+"""Where no key is to be sent: without any, LiteLLM takes the one of the environment."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
     """One question to a model.
 
     ``messages`` is an agent's history without the system prompt, in any mix of formats; ``tools``
     are tool declarations in either style (a `mail.llm.tools.ToolSet` is converted only once). With
-    ``use_proxy`` the call goes to a LiteLLM proxy in the name of ``user_token``. ``profile`` are
+    ``use_proxy`` the call goes to a LiteLLM proxy in the name of ``user_token``, with ``endpoint``
+    to an address of the agent's own. ``profile`` are
     fields of the model's `mail.llm.profiles.Profile` that the agent sets itself. ``step`` names the
     turn; it is the same text when the turn is run again.
     """
@@ -35,6 +59,7 @@ class ModelRequest:
     settings: LLMSettings = field(default_factory=LLMSettings)
     profile: Mapping[str, Any] = field(default_factory=dict)
     use_proxy: bool = False
+    endpoint: Endpoint = DEFAULT_ENDPOINT
     user_token: str = field(default="", repr=False)
     step: str = ""
 

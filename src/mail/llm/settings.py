@@ -1,9 +1,9 @@
 """How much a model may think and write, and how long a call may take."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from mail.errors import ConfigError
 
@@ -24,7 +24,8 @@ class LLMSettings:
     """What a call asks for beside its messages.
 
     ``timeout`` is the longest silence of the provider in seconds, ``deadline`` the longest a call
-    may take with all its retries; None is as long as the model needs.
+    may take with all its retries; None is as long as the model needs. ``sampling`` are arguments
+    of the provider's for how it chooses words, such as ``temperature``.
     """
 
     reasoning_effort: str | None = None
@@ -32,6 +33,7 @@ class LLMSettings:
     max_tokens: int | None = None
     timeout: float | None = None
     deadline: float | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def effort(self) -> str | None:
@@ -53,6 +55,7 @@ class LLMSettings:
         max_tokens: int | None = None,
         timeout: float | None = None,
         deadline: float | None = None,
+        sampling: Mapping[str, Any] = MappingProxyType({}),
     ) -> "LLMSettings":
         """Fill in what follows from what is given.
 
@@ -79,6 +82,7 @@ class LLMSettings:
             reasoning_effort=reasoning_effort,
             thinking_budget=thinking_budget,
             max_tokens=max_tokens,
+            sampling={name: value for name, value in sampling.items() if value is not None},
             **times,
         )
 

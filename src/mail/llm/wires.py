@@ -25,6 +25,7 @@ def encoded(request: ModelRequest, profile: Profile) -> dict[str, Any]:
         text = f"model call failed: {request.model} cannot call tools; agents need a model that can"
         raise ModelError(text, status=_BAD_REQUEST)
     arguments = merged(_ENCODERS[profile.wire](request, profile), profile.arguments)
+    arguments.update(request.settings.sampling)
     if profile.no_auto and request.tools and arguments.get("tool_choice", "auto") == "auto":
         arguments["tool_choice"] = "required"
     if headers := _headers(profile):

@@ -24,6 +24,7 @@ from mail.db.blobs import Blobs
 from mail.db.store import Store
 from mail.errors import ConfigError, MAILError, ProtocolError, StoreLocked
 from mail.llm.provider_env import ModelUse
+from mail.llm.request import Endpoint
 from mail.llm.resolve import is_scripted
 from mail.redaction import redact_foreign
 from mail.server.bodies import MAX_VALUES, parse_object
@@ -240,7 +241,8 @@ def _model_use(agent: "MAILAgent") -> ModelUse | None:
     own_model = agent.agent_params.get("model") is not None
     if own_model or is_scripted(llm) or not (llm or use_proxy):
         return None
-    return ModelUse(agent.name, llm, agent.tool_format, use_proxy)
+    endpoint = Endpoint(str(said("api_base", "")), str(said("api_key", "")))
+    return ModelUse(agent.name, llm, agent.tool_format, use_proxy, endpoint)
 
 
 def _read(
