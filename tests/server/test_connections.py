@@ -18,6 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from mail.db.memory import MemoryStore
 from mail.server import middleware, quotas
+from mail.server import strangers as strangers_of
 from mail.server.app import create_app
 from mail.server.connections import connections
 from mail.server.deps import PUBLIC
@@ -182,7 +183,7 @@ async def test_bodies_that_trickle_keep_nobody_else_out(
             writer.write(head("POST", "/message", who=who, **fields) + whole)
             return await everything(reader)
 
-    monkeypatch.setattr("mail.server.middleware.AT_ONCE", 1)
+    monkeypatch.setattr("mail.server.at_work.AT_ONCE", 1)
     monkeypatch.setattr("mail.server.quotas._BODIES", 2)
     async with served(store, template, {"body": 30.0}) as (server, _):
         async with connected(server) as (_, first), connected(server) as (_, second):
@@ -419,7 +420,7 @@ async def test_a_target_over_8_kib_is_414_before_anything_is_made_of_it(
 async def test_requests_without_a_token_are_answered_one_after_the_other(
     store: MemoryStore, template: Template, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(middleware, "_ANONYMOUS_BURST", 50)
+    monkeypatch.setattr(strangers_of, "_ANONYMOUS_BURST", 50)
     loop = asyncio.get_running_loop()
     patient = {"header": 20.0, "idle": 20.0, "send": 20.0}
     async with served(store, template, patient, anonymous_rate=10.0, max_requests=1) as (server, _):
@@ -444,8 +445,8 @@ async def test_requests_without_a_token_are_answered_one_after_the_other(
 async def test_who_connects_again_has_no_new_burst_of_requests_without_a_token(
     store: MemoryStore, template: Template, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(middleware, "_ANONYMOUS_BURST", 10)
-    monkeypatch.setattr(middleware, "_HEALTH_WAIT", 0.01)
+    monkeypatch.setattr(strangers_of, "_ANONYMOUS_BURST", 10)
+    monkeypatch.setattr(strangers_of, "_HEALTH_WAIT", 0.01)
     async with served(store, template, anonymous_rate=0.1) as (server, _):
         answered = []
         for number in range(15):
@@ -466,7 +467,7 @@ async def test_who_connects_again_has_no_new_burst_of_requests_without_a_token(
 
 
 async def test_requests_without_a_token_begin_a_moment_apart() -> None:
-    strangers, began = middleware.Strangers(20), []
+    strangers, began = strangers_of.Strangers(20), []
 
     async def begin() -> None:
         await strangers.one_after_another()
@@ -476,18 +477,18 @@ async def test_requests_without_a_token_begin_a_moment_apart() -> None:
     await asyncio.gather(*(begin() for _ in range(5)))
     await left
     waits = [later - sooner for sooner, later in itertools.pairwise(began)]
-    assert len(waits) == 5 and sum(waits) > 4 * middleware._APART_SECONDS
+    assert len(waits) == 5 and sum(waits) > 4 * strangers_of._APART_SECONDS
 
 
 def test_addresses_of_strangers_are_bounded_and_a_network_of_ipv6_is_one() -> None:
-    strangers = middleware.Strangers(0.01)
+    strangers = strangers_of.Strangers(0.01)
 
     def delay(host: str) -> float:
         return strangers.delay({"client": (host, 1), "path": "/whoami"})
 
-    for number in range(middleware._ANONYMOUS_BURST + 1):
-        assert delay(f"2001:db8::{number + 1:x}") <= 0 or number == middleware._ANONYMOUS_BURST
-    assert delay("2001:db8::ffff") == middleware._ANONYMOUS_WAIT
+    for number in range(strangers_of._ANONYMOUS_BURST + 1):
+        assert delay(f"2001:db8::{number + 1:x}") <= 0 or number == strangers_of._ANONYMOUS_BURST
+    assert delay("2001:db8::ffff") == strangers_of._ANONYMOUS_WAIT
     assert delay("2001:db8:0:1::1") <= 0
     assert delay("::ffff:192.0.2.1") <= 0
     assert delay("::ffff:192.0.2.2") <= 0

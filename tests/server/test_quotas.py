@@ -275,8 +275,8 @@ async def test_256_posts_at_a_time_are_all_answered_and_others_are_served(
 async def test_requests_wait_in_their_order_until_too_many_do(
     store: MemoryStore, template: Template, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mail.server.middleware.AT_ONCE", 1)
-    monkeypatch.setattr("mail.server.middleware.MAX_WAITING", 3)
+    monkeypatch.setattr("mail.server.at_work.AT_ONCE", 1)
+    monkeypatch.setattr("mail.server.at_work.MAX_WAITING", 3)
     load, entered, gate = store.load_task, [], asyncio.Event()
 
     async def load_task(owner: Owner, task_id: str) -> Any:

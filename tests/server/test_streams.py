@@ -3,15 +3,23 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 from starlette.requests import Request
 
+from mail.clock import SystemClock
 from mail.core.events import TaskEvent
 from mail.errors import AuthUnavailable, StoreError, Unauthenticated
+from mail.server.at_work import AtWork
 from mail.server.connections import CLIENT, Client
-from mail.server.middleware import WAITS
+from mail.server.exchange import Exchange
+from mail.server.strangers import Strangers
 from mail.server.streams import streamed, while_connected
+
+
+async def unused(message: Any) -> None:
+    raise AssertionError(message)
 
 
 async def three() -> AsyncIterator[TaskEvent]:
@@ -58,7 +66,8 @@ async def test_a_store_that_fails_ends_the_stream_and_only_the_stream(
 
 async def test_a_client_that_has_left_gets_nothing_and_cancels_nothing_else() -> None:
     client = Client(gone=True)
-    scope = {"type": "http", "state": {CLIENT: client, WAITS: lambda: None}}
+    scope: Any = {"type": "http", "path": "/", "headers": [], "state": {CLIENT: client}}
+    Exchange(scope, unused, AtWork(0), SystemClock(), Strangers(0))
 
     async def done() -> str:
         return "an answer that was there at once"

@@ -16,8 +16,8 @@ from mail.core.tools.catalogue import CATALOGUE, MAIL_TOOL_NAMES, HelpTopic, Too
 from mail.core.wire import MAIL_MESSAGE_TYPES
 from mail.errors import MAILError
 from mail.net.sse import SEND_SECONDS
+from mail.server import at_work, quotas, swarm
 from mail.server import middleware as limits
-from mail.server import quotas, swarm
 from mail.server.bodies import MAX_DEPTH, MAX_DIGITS, MAX_VALUES
 from mail.server.connections import HEADER_SECONDS
 from mail.server.errors import STATUS_OF, status_of
@@ -177,7 +177,7 @@ LIMITS = {
     )
     == (10, 60),
     "a request's headers": HEADER_SECONDS == 10,
-    "requests of one caller": (limits.AT_ONCE, limits.MAX_WAITING) == (8, 1000),
+    "requests of one caller": (at_work.AT_ONCE, at_work.MAX_WAITING) == (8, 1000),
     "bytes of bodies of one caller": (LimitsConfig().body_rate, quotas.BODY_BURST)
     == (8.0 * 1024 * 1024, 32 * 1024 * 1024),
     "running tasks of one caller": LimitsConfig().max_running_tasks == 256,

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from mail.core.large import LARGE, in_turn, json_line, slices
 from mail.errors import StoreError
 from mail.server.connections import client_of
-from mail.server.middleware import WAITS, WORKS
+from mail.server.exchange import exchange_of
 from mail.server.streams import CLIENT_GONE, while_connected
 
 _JSON: Final = "application/json"
@@ -91,10 +91,10 @@ async def large_answer(
 @asynccontextmanager
 async def in_place(request: Request, places: asyncio.Semaphore) -> AsyncGenerator[None, None]:
     """Hold one of the places while something large is read that is not answered with."""
-    state = request.scope["state"]
-    state[WAITS]()
+    exchange = exchange_of(request)
+    exchange.waits()
     async with places:
-        state[WORKS]()
+        exchange.works()
         yield
 
 
@@ -151,7 +151,7 @@ class _LargeAnswer(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the answer as fast as it is read; a request that only waits for that is no work."""
-        scope["state"][WAITS]()
+        exchange_of(Request(scope)).waits()
         async with aclosing(self._parts):
             try:
                 await super().__call__(scope, receive, send)

@@ -21,10 +21,10 @@ from mail.core.interswarm import PEER_ROLE
 from mail.core.schema import MAX_ID
 from mail.errors import Forbidden, ProtocolError
 from mail.logcontext import note
+from mail.server.exchange import caller_of, exchange_of
 from mail.server.federation import swarms_of
-from mail.server.intake import BODY_CHECK, KEY_HEADER
+from mail.server.intake import KEY_HEADER
 from mail.server.letters import sender_token
-from mail.server.middleware import BEGINS, CALLER, WAITS
 from mail.server.state import PARTICIPANT_ROLE, ServerState, state_of
 
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
@@ -42,8 +42,7 @@ async def _state(request: Request) -> ServerState:  # async: FastAPI runs functi
 
 
 def _token_of(request: Request) -> str:
-    token: str = request.scope["state"]["token"]
-    return token
+    return exchange_of(request).token
 
 
 async def _token(request: Request) -> str:
@@ -192,16 +191,15 @@ class Roles(Audience, SecurityBase):
             QuotaExceeded: too many of the caller's requests wait already.
             Forbidden: the caller's role is not in the audience.
         """
-        state, place = state_of(request), request.scope["state"]
+        state, exchange = state_of(request), exchange_of(request)
         token = bearer_token(request)
-        place[WAITS]()  # else whoever makes up tokens keeps all others out
+        exchange.waits()  # else whoever makes up tokens keeps all others out
         caller = await state.auth.authenticate(token)
         note(caller_role=caller.role, caller_id=caller.id)
-        place[CALLER], place["token"] = caller, token
-        await place[BEGINS]()
+        exchange.caller, exchange.token = caller, token
+        await exchange.begins()
         if caller.role not in self.roles:
             raise Forbidden(self._refusal(state, caller))
-        place["intake"] = state.intake
 
     def _refusal(self, state: ServerState, caller: Caller) -> str:
         """Say which token it takes, and to participants which routes are theirs."""
@@ -215,7 +213,7 @@ class Roles(Audience, SecurityBase):
 
     async def __call__(self, request: Request) -> Caller:  # type: ignore[override]
         """Return the caller that was admitted."""
-        return _caller(request)
+        return caller_of(request)
 
 
 class Peers(Roles):
@@ -237,7 +235,7 @@ class Peers(Roles):
             Unauthenticated: the request is not signed as that swarm must sign.
         """
         await super().admit(request)
-        state, caller = state_of(request), _caller(request)
+        state, caller = state_of(request), caller_of(request)
         if state.is_participant(caller):
             raise Forbidden(
                 f"'{caller.id}' is a participant of the swarm: its token is for the mail desk, "
@@ -245,9 +243,9 @@ class Peers(Roles):
             )
         federation = state.federation
         federation.check_enabled()
-        place = request.scope["state"]
-        place["peer"] = peer = federation.peer_of(caller)
-        place[BODY_CHECK] = federation.check_signature(request, peer)
+        exchange = exchange_of(request)
+        exchange.peer = federation.peer_of(caller)
+        exchange.body_check = federation.check_signature(request, exchange.peer)
 
 
 class Mailboxes(Roles):
@@ -260,7 +258,7 @@ class Mailboxes(Roles):
             Forbidden: it is none, or also a registered swarm.
         """
         await super().admit(request)
-        state, caller = state_of(request), _caller(request)
+        state, caller = state_of(request), caller_of(request)
         if caller.role != PARTICIPANT_ROLE:
             return
         if not state.is_participant(caller):
@@ -298,23 +296,17 @@ TaskOwner = Annotated[Caller, Depends(TASK_OWNERS)]
 """Who may have tasks, and so tools: all but other swarms."""
 
 
-def _caller(request: Request) -> Caller:
-    caller: Caller = request.scope["state"][CALLER]
-    return caller
-
-
 def peer_name(request: Request) -> str:
     """Return the swarm that a request of another swarm's server comes from."""
-    peer: str = request.scope["state"]["peer"]
-    return peer
+    return exchange_of(request).peer
 
 
 GIVEN: Final[Mapping[Any, Callable[[Request], Any]]] = {
     _state: state_of,
     _token: _token_of,
-    Roles: _caller,
-    Peers: _caller,
-    Mailboxes: _caller,
+    Roles: caller_of,
+    Peers: caller_of,
+    Mailboxes: caller_of,
     Audience: lambda _: None,
 }
 """Dependency, or its class, to how its value is read from a request that has been admitted."""

@@ -14,6 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from mail.db.rows import key_size
 from mail.errors import KeyTaken, StoreError
 from mail.server.errors import StorageFull
+from mail.server.exchange import exchange_of
 from mail.server.idempotency import Keyed, replayed
 from mail.server.storage import StorageShares
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 Endpoint = Callable[..., Awaitable[Response]]
 
-DONE_BEFORE: Final = "mail.done_before"
 """In the state of a request: set if its work was done for an earlier one, of unkept answer."""
 LARGEST_KEPT: Final = 4 * 1024
 """Bytes of an answer that are kept. Keys are cheap to make, so what they keep must be small."""
@@ -41,7 +41,7 @@ def answered_once(
     A 2xx answer is kept, and a repeat gets it; a concurrent one waits for it. When the process dies
     between the work and the keeping, the answer is larger than `LARGEST_KEPT`, or the caller stores
     as much as one may, a repeat does the work again: use it for endpoints whose work may be done
-    twice, or that look at `DONE_BEFORE`.
+    twice, or that look at `Exchange.done_before`.
 
     Args:
         keep: Keep the answer. False is for answers with secrets: a repeat makes a new one, but
@@ -64,7 +64,7 @@ def answered_once(
                 if found is not None and found.answer is not None:
                     return replayed(_response(found.answer))
                 if found is not None:
-                    given["request"].scope["state"][DONE_BEFORE] = True
+                    exchange_of(given["request"]).done_before = True
                 response = await endpoint(**given)
                 if found is None and response.status_code in _OK:
                     await _keep(state.shares, keyed, _kept(response) if keep else None)

@@ -23,8 +23,9 @@ from mail.server.bodies import (
     parse_object,
     refusal,
 )
+from mail.server.exchange import caller_of, exchange_of
 from mail.server.keylocks import KeyLocks
-from mail.server.middleware import BEGINS, BODY_SECONDS, CALLER, HELD, WAITS, WORKS
+from mail.server.middleware import BODY_SECONDS
 from mail.server.quotas import MAX_INFLIGHT, Quotas
 
 if TYPE_CHECKING:
@@ -32,11 +33,7 @@ if TYPE_CHECKING:
 
 KEY_HEADER: Final = "Idempotency-Key"
 _KEY: Final = KEY_HEADER.lower().encode()
-BODY_CHECK: Final = "mail.body_check"
-"""In the state of a request: what refuses its body before anything is made of it, or None."""
 _LOOK_SECONDS: Final = 0.05
-_BODY: Final = "mail.body"
-_SIZE: Final = "mail.body_size"
 
 B = TypeVar("B", bound=RequestBody)
 T = TypeVar("T")
@@ -72,7 +69,7 @@ class Intake:
             QuotaExceeded: too many bytes of the caller's come too fast, or are worked on.
             BodyTooLarge, BodyTooSlow: it is more, or takes longer, than the server takes.
         """
-        caller: Caller = request.scope["state"][CALLER]
+        exchange, caller = exchange_of(request), caller_of(request)
         declared = min(_declared(request), self._max_bytes)
         if wait := self._quotas.body_bytes(caller, declared):
             await wait_turn(request, wait)
@@ -80,11 +77,11 @@ class Intake:
         try:
             places = self._quotas.bodies(caller)
             if places.locked():
-                request.scope["state"][WAITS]()
+                exchange.waits()
             async with places:
                 await self._find_room(request, declared)
                 await _read_body(request, pieces)
-            await request.scope["state"][BEGINS]()
+            await exchange.begins()
         finally:  # what came counts, also if the rest did not
             size = sum(map(len, pieces))
             if size > declared:
@@ -100,9 +97,8 @@ class Intake:
         """
         if size <= LARGE:
             return
-        place = request.scope["state"]
-        caller: Caller = place[CALLER]
-        place[WAITS]()
+        exchange, caller = exchange_of(request), caller_of(request)
+        exchange.waits()
         try:
             async with asyncio.timeout(BODY_SECONDS), self._arriving.hold(caller):
                 while not self._fits(caller, size):  # noqa: ASYNC110 - agents tell nobody
@@ -110,8 +106,8 @@ class Intake:
                 self._inflight[caller] += size
         except TimeoutError:
             raise self._quotas.no_room() from None
-        place.setdefault(HELD, []).append(partial(self._give_back, caller, size))
-        place[WORKS]()
+        exchange.held.append(partial(self._give_back, caller, size))
+        exchange.works()
 
     def _fits(self, caller: "Caller", size: int) -> bool:
         taken = max(self._inflight[caller], self._at_work(caller))
@@ -144,7 +140,7 @@ class Intake:
         """Do what takes the longer the larger a body is; of large ones, one of each caller's."""
         if size <= LARGE:
             return work()
-        async with self._read.hold(request.scope["state"][CALLER]):
+        async with self._read.hold(caller_of(request)):
             return await in_turn(size, work)
 
 
@@ -189,10 +185,10 @@ class JSONRequest(Request):
 
 async def wait_turn(request: Request, seconds: float) -> None:
     """Let a request wait that came too fast; meanwhile it keeps no place from others."""
-    place = request.scope["state"]
-    place[WAITS]()
+    exchange = exchange_of(request)
+    exchange.waits()
     await asyncio.sleep(seconds)
-    place[WORKS]()
+    exchange.works()
 
 
 async def body_of(request: Request) -> bytes:
@@ -202,22 +198,14 @@ async def body_of(request: Request) -> bytes:
         Unauthenticated: it is not the one that was signed.
         QuotaExceeded, BodyTooLarge, BodyTooSlow: see `Intake.receive`.
     """
-    held = request.scope["state"]
-    if _BODY not in held:
+    exchange = exchange_of(request)
+    if exchange.body is None:
         intake = _intake(request)
         body = await intake.receive(request)
-        check: Callable[[bytes], None] | None = held.get(BODY_CHECK)
-        if check is not None:
-            await intake.apart(request, len(body), partial(check, body))
-        held[_BODY], held[_SIZE] = body, len(body)
-    text: bytes = held[_BODY]
-    return text
-
-
-def size_of_body(request: Request) -> int:
-    """Return how many bytes the body had that was read, also when it came in chunks."""
-    size: int = request.scope["state"][_SIZE]
-    return size
+        if exchange.body_check is not None:
+            await intake.apart(request, len(body), partial(exchange.body_check, body))
+        exchange.body, exchange.size = body, len(body)
+    return exchange.body
 
 
 async def made_of_body(request: Request, make: Callable[[bytes], T]) -> T:
@@ -227,7 +215,7 @@ async def made_of_body(request: Request, make: Callable[[bytes], T]) -> T:
         QuotaExceeded, BodyTooLarge, BodyTooSlow: see `Intake.receive`.
     """
     text = await body_of(request)
-    del request.scope["state"][_BODY]
+    exchange_of(request).body = None
     return await _intake(request).apart(request, len(text), partial(make, text))
 
 
@@ -264,7 +252,7 @@ async def read_json(request: Request, make: Callable[[Any], T]) -> T:
 def _keep_if_keyed(request: Request, text: bytes) -> None:
     """Keep a body that an idempotency key stands for."""
     if _KEY in [name for name, _ in request.scope["headers"]]:
-        request.scope["state"][_BODY] = text
+        exchange_of(request).body = text
 
 
 async def with_body(request: Request, model: type[RequestBody]) -> JSONRequest:
@@ -304,5 +292,5 @@ def _fields(model: type[RequestBody], path: str, values: dict[str, Any]) -> dict
 
 
 def _intake(request: Request) -> Intake:
-    intake: Intake = request.scope["state"]["intake"]  # set by `mail.server.deps.Audience`
+    intake: Intake = request.app.state.mail.intake
     return intake

@@ -14,8 +14,8 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
 from mail.net.types import ErrorAnswer, OpenAIErrorAnswer, StreamEvent
+from mail.server.exchange import REQUEST_ID
 from mail.server.idempotency import REPLAYED
-from mail.server.middleware import REQUEST_ID
 from mail.version import get_protocol_version, get_version
 
 TAGS: Final[Mapping[str, str]] = {

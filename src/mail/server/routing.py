@@ -20,8 +20,8 @@ from mail.errors import ConfigError
 from mail.server.bodies import RequestBody, check_query
 from mail.server.deps import GIVEN, Audience, audience_of
 from mail.server.intake import read_body, with_body
-from mail.server.middleware import ALWAYS_ANSWERED
 from mail.server.openapi import answer_headers, errors
+from mail.server.strangers import ALWAYS_ANSWERED
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 

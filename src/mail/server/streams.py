@@ -13,7 +13,7 @@ from mail.core.events import TaskEvent
 from mail.errors import AuthUnavailable, RoutingError, StoreError, Unauthenticated
 from mail.net.sse import RETRY_MS, SSEEvent, frame
 from mail.server.connections import Client, client_of
-from mail.server.middleware import WAITS
+from mail.server.exchange import exchange_of
 
 _log = logging.getLogger(__name__)
 
@@ -116,8 +116,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T |
 
     The request is not counted as one at work any more: waiting is none.
     """
-    state = request.scope["state"]
-    state[WAITS]()
+    exchange_of(request).waits()
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a request is served in one
     client = client_of(request.scope)

@@ -43,7 +43,8 @@ from mail.server.deps import (
     TaskOwner,
     page_of,
 )
-from mail.server.idempotent_response import DONE_BEFORE, answered_once
+from mail.server.exchange import exchange_of
+from mail.server.idempotent_response import answered_once
 from mail.server.intake import read_json
 from mail.server.openapi import errors
 from mail.server.routes.interswarm import AuditedRoute
@@ -177,7 +178,7 @@ def _with_answer(endpoint: Endpoint) -> Endpoint:
     async def answer(**given: Any) -> Response:
         request: Request = given["request"]
         made = partial(_answer_in, request.scope["path"])
-        request.scope["state"]["answer"] = await read_json(request, made)
+        exchange_of(request).made = await read_json(request, made)
         return await endpoint(**given)
 
     return answer
@@ -305,12 +306,11 @@ async def answer_approval(
     of an edit is read as such if the tool's schema leaves no doubt. A call that was answered
     before, whose time is up or whose task has ended is 409.
     """
-    given = request.scope["state"]["answer"]
     desk, who = desk_of(state, token), answerer(state, caller)
-    if DONE_BEFORE in request.scope["state"]:
+    if exchange_of(request).done_before:
         owner, task_id = await desk.place(who, approval_id)
     else:
-        owner, task_id = await desk.answer(who, approval_id, given)
+        owner, task_id = await desk.answer(who, approval_id, exchange_of(request).made)
     note(task_id=task_id)
     task = await state.store.load_task(owner, task_id)
     if task is None:

@@ -26,10 +26,9 @@ from mail.net.types import (
     PostFileTransferResponse,
 )
 from mail.server.bodies import RequestBody
-from mail.server.connections import client_of
 from mail.server.deps import DeskReader, IdempotencyKey, Participant, State, page_of
+from mail.server.exchange import exchange_of
 from mail.server.idempotent_response import answered_once
-from mail.server.middleware import HEAD_ONLY, WAITS, WORKS
 from mail.server.openapi import errors
 from mail.server.routes.interswarm import AuditedRoute
 from mail.server.routing import MAILRouter
@@ -121,16 +120,16 @@ async def upload_file(
     Nobody else can get it before it is handed on. `Content-Type` is told to those who get it; if it
     says nothing, a type is guessed from the name. What arrives in part only is not stored.
     """
-    place = request.scope["state"]
+    exchange = exchange_of(request)
     with state.quotas.upload(caller):
-        place[WAITS]()
+        exchange.waits()
         try:
             async with aclosing(_content(request, state, caller)) as content:
                 media_type = request.headers.get("content-type", "")
                 new = NewFile(filename, media_type, key or "")
                 row = await state.files.upload(caller.id, new, content)
         finally:
-            place[WORKS]()
+            exchange.works()
     return JSONResponse(_file(row))
 
 
@@ -250,16 +249,15 @@ class _Download(Response):
         self.headers.update(_headers(row))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        row, place = self._row, scope["state"]
+        row, exchange = self._row, exchange_of(Request(scope))
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         quotas = self._state.quotas
         with quotas.stream(self._caller), quotas.download(self._caller):
             async with self._state.files.blobs.read(row.sha256, 0, row.size) as pieces:
                 await send(start)
-                place[WAITS]()
-                client = client_of(scope)
+                exchange.waits()
                 async for piece in pieces:
-                    if HEAD_ONLY in place or client.gone:
+                    if exchange.head_only or exchange.client.gone:
                         return
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body", "body": b""})

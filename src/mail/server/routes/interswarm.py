@@ -62,9 +62,10 @@ from mail.server.deps import (
     peer_name,
 )
 from mail.server.errors import as_refusal, status_of
+from mail.server.exchange import exchange_of
 from mail.server.idempotency import replayed
 from mail.server.idempotent_response import answered_once
-from mail.server.intake import Intake, size_of_body
+from mail.server.intake import Intake
 from mail.server.openapi import EVENT_STREAM, errors
 from mail.server.routes.messages import (
     ADDRESSABLE,
@@ -186,7 +187,7 @@ async def _taken(
     *,
     may_open: bool,
 ) -> JSONResponse:
-    size = size_of_body(request)
+    size = exchange_of(request).size
     message = await state.intake.apart(request, size, partial(_parsed, state.intake, body.message))
     receipt = await state.federation.take(message, peer_name(request), token, may_open=may_open)
     return JSONResponse(json.loads(receipt))

@@ -32,8 +32,8 @@ from mail.net.sse import event_stream, frame
 from mail.server.bodies import parse_object
 from mail.server.deps import State, TaskOwner
 from mail.server.errors import BodyTooLarge, error_response
+from mail.server.exchange import caller_of, exchange_of
 from mail.server.intake import body_of, made_of_body
-from mail.server.middleware import CALLER, WAITS
 from mail.server.routing import MAILRouter
 from mail.server.state import PARTICIPANT_ROLE
 
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     from mail.mcp.server import Caller
 
-_PROFILES: Final = "mcp_profiles"
 _AROUND_MESSAGE: Final = 64 * 1024
 """Bytes of a request beside the text of a message."""
 _MOST_VALUES: Final = 1_000
@@ -186,15 +185,14 @@ class McpDoor:
         """Return who makes a request, as the tools know it."""
         from mail.mcp.server import Caller
 
-        place: dict[str, Any] = request.scope["state"]
+        exchange, caller = exchange_of(request), caller_of(request)
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
         client = httpx.AsyncClient(
             transport=transport,
             base_url="http://localhost",
-            headers={"Authorization": f"Bearer {place['token']}"},
+            headers={"Authorization": f"Bearer {exchange.token}"},
             timeout=None,  # noqa: S113 - the routes have their own limits
         )
-        caller: TokenCaller = place[CALLER]
         quotas = self.app.state.mail.quotas
 
         def watcher() -> Watcher:
@@ -205,7 +203,7 @@ class McpDoor:
 
         return Caller(
             Api(client),
-            place.get(_PROFILES, ()),
+            _profiles(request, caller),
             caller.id if caller.role == PARTICIPANT_ROLE else "",
             watcher,
             partial(quotas.stream, caller),
@@ -254,14 +252,11 @@ async def mcp(
     needs.
     """
     _check_origin(request, state.config)
-    profiles = [name for name in (part.strip() for part in tools.split(",")) if name]
-    profiles = profiles or [profile_of(caller.role)]
     try:
-        tools_of(profiles)
+        tools_of(_profiles(request, caller))
     except ToolError as error:
         raise ProtocolError(f"tools: {error}") from None
     door: McpDoor = request.app.state.mcp
-    request.scope["state"][_PROFILES] = profiles
     # Read here: the SDK would take what is too much or too fast, and parse it on the event loop.
     body = await body_of(request)
     if len(body) > state.config.limits.max_message_bytes + _AROUND_MESSAGE:
@@ -272,8 +267,14 @@ async def mcp(
     asked = await made_of_body(request, _parsed)
     manager = await door.manager()
     session = door.sessions.begin(caller) if asked.get("method") == "initialize" else None
-    request.scope["state"][WAITS]()  # what the tools ask takes places of its own
+    exchange_of(request).waits()  # what the tools ask takes places of its own
     return _Handed(manager, body, session)
+
+
+def _profiles(request: Request, caller: TokenCaller) -> list[str]:
+    """Return the profiles that a request asks for, or what suits the caller's role."""
+    names = (part.strip() for part in request.query_params.get("tools", "").split(","))
+    return [name for name in names if name] or [profile_of(caller.role)]
 
 
 def _parsed(text: bytes) -> dict[str, Any]:

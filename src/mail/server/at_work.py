@@ -1,0 +1,101 @@
+"""The requests that are at work, and those of each caller that wait for their turn."""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Hashable
+from typing import Final, Protocol
+
+from mail.server.errors import RETRY_AFTER, QuotaExceeded
+
+AT_ONCE: Final = 8
+"""Requests of one caller that are at work at a time.
+
+One that only waits, for the rest of its body or for a run, is not. More would be no faster, and
+whoever else asks would wait for all of them at each step.
+"""
+MAX_WAITING: Final = 1000
+"""Further requests of the caller that wait for their turn."""
+
+
+class HasCaller(Protocol):
+    """A request."""
+
+    @property
+    def caller(self) -> Hashable:
+        """Whose it is; None until that is known."""
+
+
+class AtWork:
+    """The requests at work. Of one caller's, `AT_ONCE` are, and others wait in their order.
+
+    Args:
+        limit: How many there may be of all callers; 0 for any number.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        share = limit - limit // 4  # one caller leaves a quarter to others
+        self._share = min(share, AT_ONCE) if limit else AT_ONCE
+        self._whose: dict[HasCaller, Hashable] = {}
+        self._each: Counter[Hashable] = Counter()
+        self._queues: dict[Hashable, deque[asyncio.Future[None]]] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """Tell whether no more may begin."""
+        return 0 < self.limit <= len(self._whose)
+
+    def add(self, exchange: HasCaller) -> None:
+        """Count a request, for its caller if that is known."""
+        self.discard(exchange)
+        caller = self._whose[exchange] = exchange.caller
+        self._each[caller] += 1
+
+    def discard(self, exchange: HasCaller) -> None:
+        """Count a request no more; the next of its caller's begins."""
+        if exchange not in self._whose:
+            return
+        caller = self._whose.pop(exchange)
+        self._each[caller] -= 1
+        if not self._each[caller]:
+            del self._each[caller]
+        self._let_begin(caller)
+
+    async def begin(self, exchange: HasCaller) -> None:
+        """Count a request once it is its turn among those of its caller, if that is known.
+
+        Raises:
+            QuotaExceeded: too many of the caller's wait already.
+        """
+        self.discard(exchange)
+        caller = exchange.caller
+        if caller is not None and (caller in self._queues or self._each[caller] >= self._share):
+            await self._wait(caller)
+        self.add(exchange)
+
+    async def _wait(self, caller: Hashable) -> None:
+        queue = self._queues.setdefault(caller, deque())
+        if len(queue) >= MAX_WAITING:
+            raise QuotaExceeded(
+                f"{MAX_WAITING} of your requests wait for {self._share} that are at work, which is "
+                "the limit; wait for some, or send fewer at a time",
+                int(RETRY_AFTER),
+            )
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # it was its turn already
+                self._let_begin(caller)
+            raise
+
+    def _let_begin(self, caller: Hashable) -> None:
+        queue = self._queues.get(caller)
+        while queue and self._each[caller] < self._share:
+            turn = queue.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                break
+        if not queue:
+            self._queues.pop(caller, None)
