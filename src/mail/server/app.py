@@ -13,7 +13,7 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
-from functools import partial
+from functools import lru_cache, partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -182,7 +182,9 @@ def _add_routes(app: FastAPI, state: ServerState) -> None:
         EdgeMiddleware,
         limits=state.config.limits,
         cors=Cors(state.config.cors_origins) if state.config.cors_origins else None,
-        answers_to=partial(answers_to, state.config) if checks_host(state.config) else None,
+        answers_to=lru_cache(partial(answers_to, state.config))
+        if checks_host(state.config)
+        else None,
         draining=partial(getattr, state, "draining"),
         shape=shape,
         bodies={

@@ -47,7 +47,6 @@ class AtWork:
 
     def add(self, exchange: HasCaller) -> None:
         """Count a request, for its caller if that is known."""
-        self.discard(exchange)
         caller = self._whose[exchange] = exchange.caller
         self._each[caller] += 1
 
@@ -67,7 +66,6 @@ class AtWork:
         Raises:
             QuotaExceeded: too many of the caller's wait already.
         """
-        self.discard(exchange)
         caller = exchange.caller
         if caller is not None and (caller in self._queues or self._each[caller] >= self._share):
             await self._wait(caller)

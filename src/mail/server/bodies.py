@@ -118,12 +118,18 @@ def parse_object(
     return value
 
 
-def check_names(values: Mapping[str, Any], model: type[RequestBody], path: str) -> None:
+def check_names(values: Mapping[str, Any], model: type[RequestBody], path: str) -> frozenset[str]:
     """Refuse misspelt fields of a body, and log other unknown fields; ``path`` is for the log.
+
+    Returns:
+        The names that the model has.
 
     Raises:
         ProtocolError: a field is close to one that the model has, or the model forbids it.
     """
+    names, nested = _fields(model)
+    if names.issuperset(values) and nested.keys().isdisjoint(values):
+        return names
     problems = []
     ignored = []
     unknown = _unknown(values, model)
@@ -143,6 +149,7 @@ def check_names(values: Mapping[str, Any], model: type[RequestBody], path: str) 
     if ignored:
         more = sum(1 for _ in unknown)
         _log.warning("%s: unknown fields ignored: %s", beginning(path), _shown(ignored, more))
+    return names
 
 
 def check_query(given: Iterable[str], known: Iterable[str], path: str) -> None:

@@ -193,7 +193,6 @@ class Roles(Audience, SecurityBase):
         """
         state, exchange = state_of(request), exchange_of(request)
         token = bearer_token(request)
-        exchange.waits()  # else whoever makes up tokens keeps all others out
         caller = await state.auth.authenticate(token)
         note(caller_role=caller.role, caller_id=caller.id)
         exchange.caller, exchange.token = caller, token
@@ -301,15 +300,26 @@ def peer_name(request: Request) -> str:
     return exchange_of(request).peer
 
 
-GIVEN: Final[Mapping[Any, Callable[[Request], Any]]] = {
-    _state: state_of,
-    _token: _token_of,
-    Roles: caller_of,
-    Peers: caller_of,
-    Mailboxes: caller_of,
-    Audience: lambda _: None,
+GIVEN: Final[Mapping[Any, str]] = {
+    _state: "state",
+    _token: "token",
+    Roles: "caller",
+    Peers: "caller",
+    Mailboxes: "caller",
+    Audience: "",
 }
-"""Dependency, or its class, to how its value is read from a request that has been admitted."""
+"""Dependency, or its class, to the name of its value among what `given` returns."""
+
+
+def given(request: Request) -> dict[str, Any]:
+    """Return what is known of a request that has been admitted."""
+    exchange = exchange_of(request)
+    return {
+        "request": request,
+        "state": state_of(request),
+        "caller": exchange.caller,
+        "token": exchange.token,
+    }
 
 
 def audience_of(route: APIRoute) -> Audience | None:

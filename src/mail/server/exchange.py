@@ -75,7 +75,7 @@ class Exchange:
         self.id = given if REQUEST_ID.fullmatch(given) else clock.new_id()
         self.waited = False
         self.started = False
-        self._at_work = True
+        self._at_work = False
         self._scope = scope
         self._send = send
         self._working = working
@@ -136,8 +136,9 @@ class Exchange:
 
     def waits(self) -> None:
         """Give its place to another, because it only waits."""
-        self._at_work = False
-        self._working.discard(self)
+        if self._at_work:
+            self._at_work = False
+            self._working.discard(self)
 
     def works(self) -> None:
         """Take a place again."""

@@ -70,7 +70,7 @@ class Intake:
             BodyTooLarge, BodyTooSlow: it is more, or takes longer, than the server takes.
         """
         exchange, caller = exchange_of(request), caller_of(request)
-        declared = min(_declared(request), self._max_bytes)
+        declared = min(exchange.declared, self._max_bytes)
         if wait := self._quotas.body_bytes(caller, declared):
             await wait_turn(request, wait)
         pieces: list[bytes] = []
@@ -79,14 +79,22 @@ class Intake:
             if places.locked():
                 exchange.waits()
             async with places:
-                await self._find_room(request, declared)
-                await _read_body(request, pieces)
+                if declared > LARGE:
+                    await self._find_room(request, declared)
+                more = True  # `Request.body` would keep it, and `Request.stream` takes a generator
+                while more:
+                    message = await request.receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientDisconnect
+                    pieces.append(message.get("body", b""))
+                    more = message.get("more_body", False)
             await exchange.begins()
         finally:  # what came counts, also if the rest did not
             size = sum(map(len, pieces))
             if size > declared:
                 self._quotas.owe_bytes(caller, size - declared)
-        await self._find_room(request, size - declared)
+        if size - declared > LARGE:
+            await self._find_room(request, size - declared)
         return b"".join(pieces)
 
     async def _find_room(self, request: Request, size: int) -> None:
@@ -95,8 +103,6 @@ class Intake:
         Raises:
             QuotaExceeded: there is none for long.
         """
-        if size <= LARGE:
-            return
         exchange, caller = exchange_of(request), caller_of(request)
         exchange.waits()
         try:
@@ -142,25 +148,6 @@ class Intake:
             return work()
         async with self._read.hold(caller_of(request)):
             return await in_turn(size, work)
-
-
-def _declared(request: Request) -> int:
-    """Return how many bytes a request says that its body has; 0 if it comes in chunks."""
-    for name, length in request.scope["headers"]:
-        if name == b"content-length":
-            return int(length) if length.isdigit() else 0
-    return 0
-
-
-async def _read_body(request: Request, pieces: list[bytes]) -> None:
-    """Read a body; `Request.body` would keep it, and `Request.stream` takes a generator for it."""
-    while True:
-        message = await request.receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        pieces.append(message.get("body", b""))
-        if not message.get("more_body", False):
-            return
 
 
 class JSONRequest(Request):
@@ -209,13 +196,13 @@ async def body_of(request: Request) -> bytes:
 
 
 async def made_of_body(request: Request, make: Callable[[bytes], T]) -> T:
-    """Return what a function makes of a body; the body is let go.
+    """Return what a function makes of a body; it is let go, unless an idempotency key needs it.
 
     Raises:
         QuotaExceeded, BodyTooLarge, BodyTooSlow: see `Intake.receive`.
     """
-    text = await body_of(request)
-    exchange_of(request).body = None
+    text, exchange = await body_of(request), exchange_of(request)
+    exchange.body = text if _KEY in exchange.given else None
     return await _intake(request).apart(request, len(text), partial(make, text))
 
 
@@ -230,10 +217,7 @@ async def read_object(
         ProtocolError: it is not a JSON object, or ``make`` says so.
         QuotaExceeded, BodyTooLarge, BodyTooSlow: see `Intake.receive`.
     """
-    text = await body_of(request)
-    made = await made_of_body(request, lambda text: make(parse_object(text, empty=empty)))
-    _keep_if_keyed(request, text)
-    return made
+    return await made_of_body(request, lambda text: make(parse_object(text, empty=empty)))
 
 
 async def read_json(request: Request, make: Callable[[Any], T]) -> T:
@@ -243,16 +227,7 @@ async def read_json(request: Request, make: Callable[[Any], T]) -> T:
         ProtocolError: it is not JSON, or ``make`` says so.
         QuotaExceeded, BodyTooLarge, BodyTooSlow: see `Intake.receive`.
     """
-    text = await body_of(request)
-    made = await made_of_body(request, lambda text: make(parse_json(text)))
-    _keep_if_keyed(request, text)
-    return made
-
-
-def _keep_if_keyed(request: Request, text: bytes) -> None:
-    """Keep a body that an idempotency key stands for."""
-    if _KEY in [name for name, _ in request.scope["headers"]]:
-        exchange_of(request).body = text
+    return await made_of_body(request, lambda text: make(parse_json(text)))
 
 
 async def with_body(request: Request, model: type[RequestBody]) -> JSONRequest:
@@ -287,8 +262,8 @@ async def read_body(request: Request, model: type[B]) -> B:
 
 def _fields(model: type[RequestBody], path: str, values: dict[str, Any]) -> dict[str, Any]:
     """Check a body's names, and return what the model has of it."""
-    check_names(values, model, path)
-    return {name: values[name] for name in model.names() if name in values}
+    known = check_names(values, model, path)
+    return {name: value for name, value in values.items() if name in known}
 
 
 def _intake(request: Request) -> Intake:

@@ -157,8 +157,6 @@ class EdgeMiddleware:
         if b"authorization" not in given:
             await exchange.wait()
         self._check_room(scope, exchange)
-        if scope["path"] not in ALWAYS_ANSWERED:
-            self._working.add(exchange)
         usual = self._usual_body
         limits = self._bodies.get((scope["method"], scope["path"]), usual)
         body = _CountedBody(receive, limits, exchange)

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mail.errors import ConfigError
 from mail.server.bodies import RequestBody, check_query
-from mail.server.deps import GIVEN, Audience, audience_of
+from mail.server.deps import GIVEN, Audience, audience_of, given
 from mail.server.intake import read_body, with_body
 from mail.server.openapi import answer_headers, errors
 from mail.server.strangers import ALWAYS_ANSWERED
@@ -158,7 +158,7 @@ class _Endpoint:
 
     Attributes:
         call: The endpoint.
-        readers: Parameter to how its value is read from a request that has been admitted.
+        readers: Parameter to the name of its value in `mail.server.deps.given`.
         places: FastAPI's fields of the parameters of the path.
         body: The name and the model of the body, if there is one.
         headers: The headers that it may be sent.
@@ -166,7 +166,7 @@ class _Endpoint:
     """
 
     call: Callable[..., Awaitable[Response]]
-    readers: Mapping[str, Callable[[Request], Any]]
+    readers: Mapping[str, str]
     places: Sequence[Any]
     body: tuple[str, type[RequestBody]] | None
     headers: frozenset[bytes]
@@ -182,15 +182,15 @@ class _Endpoint:
             return None
         if any(parameter.field_info.is_required() for parameter in optional):
             return None
-        readers: dict[str, Callable[[Request], Any]] = {}
+        readers: dict[str, str] = {}
         if whole.request_param_name:
-            readers[whole.request_param_name] = _itself
+            readers[whole.request_param_name] = "request"
         for each in whole.dependencies:
-            read = GIVEN.get(type(each.call), GIVEN.get(each.call))
-            if read is None:
+            what = GIVEN.get(type(each.call), GIVEN.get(each.call))
+            if what is None:
                 return None
             if each.name is not None:
-                readers[each.name] = read
+                readers[each.name] = what
         headers = frozenset(header.alias.lower().encode() for header in whole.header_params)
         body = None if model is None else (whole.body_params[0].name, model)
         return cls(call, readers, whole.path_params, body, headers, bool(whole.query_params))
@@ -203,7 +203,8 @@ class _Endpoint:
 
     async def answer(self, request: Request) -> Response:
         """Call the endpoint."""
-        values = {name: read(request) for name, read in self.readers.items()}
+        known = given(request)
+        values = {name: known[what] for name, what in self.readers.items()}
         if self.places:
             values |= self._placed(request.scope["path_params"])
         if self.body is not None:
@@ -211,7 +212,7 @@ class _Endpoint:
             values[name] = await read_body(request, model)
         return await self.call(**values)
 
-    def _placed(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _placed(self, parts: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of the path's parameters.
 
         Raises:
@@ -220,7 +221,7 @@ class _Endpoint:
         values, problems = {}, []
         for place in self.places:
             values[place.name], found = place.validate(
-                given[place.alias], loc=("path", place.alias)
+                parts[place.alias], loc=("path", place.alias)
             )
             problems += found
         if problems:
@@ -234,10 +235,6 @@ def _query_names(dependant: Dependant) -> Iterator[str]:
         yield parameter.alias
     for inner in dependant.dependencies:
         yield from _query_names(inner)
-
-
-def _itself(request: Request) -> Request:
-    return request
 
 
 def _answers(call: Callable[..., Any]) -> bool:

@@ -288,9 +288,8 @@ async def message(  # noqa: PLR0913 - what FastAPI resolves for it
     502 and 504 the task exists, under `task_id` of the error.
     """
     state.intake.check_message(body.text, "body")
-    state.intake.check_message(
-        body.options.breakpoint_tool_call_result, "kwargs.breakpoint_tool_call_result"
-    )
+    if (results := body.options.breakpoint_tool_call_result) is not None:
+        state.intake.check_message(results, "kwargs.breakpoint_tool_call_result")
     async with AsyncExitStack() as stack:
         if body.stream:
             stack.enter_context(state.quotas.stream(caller))
@@ -353,7 +352,8 @@ class Posting:
         state.quotas.message(self.caller, task_id, self.swarm.open_tasks)
         owner = Owner(self.swarm.name, self.caller.role, self.caller.id)
         await state.shares.admit(owner, resumes=body.resume_from == "breakpoint_tool_call")
-        asked = body.options.max_steps
+        options = body.options
+        asked = options.max_steps
         several = {"entrypoints": self.entrypoints} if self.entrypoints else {}
         run: Run = await self.swarm.open_run(
             body.text,
@@ -363,7 +363,7 @@ class Posting:
             task_id=task_id,
             resume_from=body.resume_from,
             max_steps=UNSET if asked is None else min(asked, self.state.max_steps(self.caller)),
-            breakpoint_tool_call_result=body.options.breakpoint_tool_call_result,
+            breakpoint_tool_call_result=options.breakpoint_tool_call_result,
             stream_tokens=bool(body.stream_tokens),
             streamed=bool(body.stream),
             once=once,
