@@ -31,7 +31,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-federation serve test soak lint format docs pictures models-table openapi fuzz bench abuse conformance lock clean
+.PHONY: help demo demo-federation serve test test-fast soak lint format docs pictures models-table openapi fuzz bench abuse conformance lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ serve: $(STAMP)  ## Run the server described by mail.toml and swarms.json
 
 test: $(STAMP)  ## Run the tests; pass options with PYTEST_ARGS="-k mailbox -x -n0"
 	$(BIN)/python -m pytest $(WORKERS) $(PYTEST_ARGS)
+
+test-fast: $(STAMP)  ## Run the tests that need no process, browser or PostgreSQL: a minute
+	$(BIN)/python -m pytest $(WORKERS) --fast $(PYTEST_ARGS)
 
 soak: $(STAMP)  ## Test servers for half an hour: without PostgreSQL for a while, and killed again and again
 	OUTAGE_SECONDS=20 $(BIN)/python -m pytest -s tests/e2e/test_outage.py $(PYTEST_ARGS)

@@ -3,11 +3,12 @@
 import gc
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,6 +20,47 @@ _PREFIXES = ("MAIL_", "SWARM_", "AUTH_", "TOKEN_INFO_", "OPENAI_", "ANTHROPIC_",
 _NAMES = ("DATABASE_URL", "BASE_URL")
 # One authority, whose key nobody has: reading the usual hundred takes each new client 25 ms.
 _AUTHORITIES = Path(__file__).parent / "support" / "authorities.pem"
+
+
+_SLOW = re.compile(
+    r"subprocess|multiprocessing|create_process|Popen|browser|bucket|LiteLLMModel|litellm\b"
+    r"|running_server|serving|FakeProvider|freeze_support|@given|bounded\("
+)
+"""What a module that is not of the fast tier has in its text."""
+_WHOLE: Final = (
+    "benchmarks",
+    "docs",
+    "documents",
+    "e2e",
+    "examples",
+    "federation",
+    "fuzz",
+    "providers",
+)
+"""Folders of tests of the whole: processes, servers, pages."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the fast tier be asked for."""
+    parser.addoption("--fast", action="store_true", help="only what needs no process or server")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the modules that are not of the fast tier, if that is asked for."""
+    if not config.getoption("--fast"):
+        return None
+    if collection_path.name in _WHOLE:
+        return True
+    if collection_path.suffix != ".py":
+        return None
+    text = collection_path.read_text("utf-8")
+    return True if collection_path.name.startswith("test_") and _SLOW.search(text) else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what runs on PostgreSQL, if the fast tier is asked for."""
+    if config.getoption("--fast"):
+        items[:] = [item for item in items if "postgres" not in item.nodeid.lower()]
 
 
 def pytest_configure() -> None:

@@ -12,6 +12,10 @@ from mail.factories import LiteLLMAgentFunction, LiteLLMSupervisorFunction
 from mail.llm.litellm_model import close_clients, load_library
 from mail.llm.provider_env import ModelUse, model_warnings
 from mail.llm.request import Endpoint
+from mail.stdlib.openai.agents import (
+    OpenAIChatCompletionsAgentFunction,
+    OpenAIResponsesAgentFunction,
+)
 from tests.support.provider import FakeProvider
 
 KEYS = {"FIRST_KEY": "sk-first-0123456789", "SECOND_KEY": "sk-second-0123456789"}
@@ -110,6 +114,17 @@ async def test_the_other_formats_go_there_too(two: Two, wire: str) -> None:
     await ask(**where, api_key="FIRST_KEY")
     [seen] = two.first.requests
     assert seen.wire == wire
+
+
+@pytest.mark.parametrize("kind", [OpenAIChatCompletionsAgentFunction, OpenAIResponsesAgentFunction])
+async def test_agents_that_need_openai_alone_have_them_too(two: Two, kind: Any) -> None:
+    made = kind(
+        "a", [], "gpt-4o", [], api_base=two.second.base_url, api_key="SECOND_KEY", top_p=0.5
+    )
+    await made([{"role": "user", "content": "Hello"}], "auto")
+    [seen] = two.second.requests
+    assert seen.headers["authorization"] == f"Bearer {KEYS['SECOND_KEY']}"
+    assert seen.body["top_p"] == 0.5
 
 
 async def test_a_setting_that_a_model_refuses_is_left_out(two: Two) -> None:

@@ -215,7 +215,7 @@ async def test_models_that_call_no_tools_in_chats_are_asked_over_responses(
     wire: str,
     own: bool,
 ) -> None:
-    monkeypatch.setattr("mail.stdlib.openai.agents.asks_openai", lambda: own)
+    monkeypatch.setattr("mail.stdlib.openai.agents.asks_openai", lambda address: own)
     options = {"comm_targets": [], "tools": tools, "reasoning_effort": "minimal"}
     agent = clerk(OpenAIChatCompletionsAgentFunction, model=model, **options)
     await agent([user("Hi")], "auto")

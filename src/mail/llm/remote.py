@@ -14,7 +14,7 @@ from mail.egress.client import EgressPolicy, GuardedTransport, RefusedAddress, s
 from mail.errors import ConfigError, ModelError
 from mail.llm.profiles import PROXY_PREFIX
 from mail.llm.provider_env import configured_address
-from mail.llm.request import Wire
+from mail.llm.request import Endpoint, Wire
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]*(?:/[A-Za-z0-9][A-Za-z0-9._:@+-]*)*")
 _NUMBER: Final = r"(?:0x[0-9a-f]+|\d+)"
@@ -128,11 +128,17 @@ class Guard:
             self._client = AsyncHTTPHandler(transport=way, follow_redirects=False)
         arguments["client"] = self._client
 
-    def openai_client(self) -> Any:
-        """Return a client of OpenAI's library."""
+    def openai_client(self, endpoint: Endpoint) -> Any:
+        """Return a client of OpenAI's library.
+
+        Raises:
+            ModelError: see `Endpoint.arguments`.
+        """
         if self._rules is not None:
             self._way = _way_to("openai", self._rules)
-        return self._sdk_client()
+        told = endpoint.arguments()
+        base = {"base_url": told.pop("api_base")} if endpoint.base else {}
+        return self._sdk_client(**told, **base)
 
     def _sdk_client(self, **options: Any) -> Any:
         import httpx

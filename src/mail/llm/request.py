@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from mail.core.agents import ToolChoice
 from mail.core.usage import Usage
+from mail.errors import ModelError
 from mail.llm.settings import LLMSettings
 
 ToolFormat = Literal["completions", "responses"]
@@ -26,11 +27,17 @@ class Endpoint(NamedTuple):
     key: str = ""
 
     def arguments(self) -> dict[str, str]:
-        """Return what a call is told; an address of its own never gets the key of another."""
+        """Return what a call is told; an address of its own never gets the key of another.
+
+        Raises:
+            ModelError: the variable is not set.
+        """
         if not any(self):
             return {}
-        told = {"api_key": os.environ.get(self.key, "") if self.key else NO_KEY}
-        return {"api_base": self.base, **told} if self.base else told
+        key = os.environ.get(self.key) if self.key else NO_KEY
+        if not key:
+            raise ModelError(f"model call failed: {self.key} is not set", status=401)
+        return {"api_base": self.base, "api_key": key} if self.base else {"api_key": key}
 
 
 DEFAULT_ENDPOINT: Final = Endpoint()

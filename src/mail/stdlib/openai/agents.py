@@ -26,7 +26,7 @@ from mail.llm.profiles import LIKE, PROXY_PREFIX, Profile, checked_fields, overr
 from mail.llm.provider_env import asks_openai, configured_address
 from mail.llm.recording import asking
 from mail.llm.remote import Guard
-from mail.llm.request import Delta, ModelRequest, Wire
+from mail.llm.request import Delta, Endpoint, ModelRequest, Wire
 from mail.llm.retry import RetryPolicy, Sleep, retrying
 from mail.llm.silence import LONGEST, Silence, listen_to, patience_of, too_late
 from mail.llm.wires import decoder_of, encoded, pieces_of
@@ -124,7 +124,7 @@ class OpenAIModel:
         finished = False
         stream: Any = None
         try:
-            client = await self._open_client(rules)
+            client = await self._open_client(rules, request.endpoint)
             opened = self._ask(client, request, profile, patience.read)
             with watch.hearing(), watch:
                 stream = await opened
@@ -165,7 +165,9 @@ class OpenAIModel:
                 raise ModelError(f"model call failed: {error}", status=_BAD_REQUEST) from None
         return self._given[key]
 
-    async def _open_client(self, rules: ModelRules | None) -> "openai.AsyncOpenAI":
+    async def _open_client(
+        self, rules: ModelRules | None, endpoint: Endpoint
+    ) -> "openai.AsyncOpenAI":
         """Return the client of the running loop; connections of another loop are of no use."""
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
@@ -173,7 +175,8 @@ class OpenAIModel:
         # Nothing is awaited from here on, so calls that begin together share one client.
         if self._client is None or self._loop is not loop:
             self._guard = Guard(rules)
-            self._client, self._loop = self._guard.openai_client(), loop
+            self._client = self._guard.openai_client(endpoint)
+            self._loop = loop
         return self._client
 
     async def _ask(
@@ -203,8 +206,10 @@ class OpenAIModel:
 
     def _place(self, request: ModelRequest) -> Place:
         """Return where a request goes, and in whose name."""
-        key = os.environ.get("OPENAI_API_KEY", "")
-        return Place.of(configured_address(_OPENAI) or "", key, request.model, self._wire)
+        own = request.endpoint.arguments()
+        key = own.get("api_key") or os.environ.get("OPENAI_API_KEY", "")
+        address = request.endpoint.base or configured_address(_OPENAI) or ""
+        return Place.of(address, key, request.model, self._wire)
 
     def _profile(self, request: ModelRequest, fields_given: Mapping[str, Any]) -> Profile:
         """Return what a model accepts and needs; LiteLLM's tables are not loaded for that."""
@@ -219,7 +224,7 @@ class OpenAIModel:
             fields["thinks"] = "asked" if self._reasons else "no"
         elif "thinks" not in fields:
             fields["thinks"] = "asked" if asked or _REASONS.match(name) else "no"
-        own = asks_openai()
+        own = asks_openai(request.endpoint.base)
         chats = bool((fields | given).get("chat_tools", True))
         bridged = own and bool(request.tools) and not chats
         usual: Wire = "responses" if self._wire == "responses" or bridged else "completions"
@@ -292,6 +297,15 @@ class OpenAIOptions(TypedDict, total=False):
     default_tool_choice: ToolChoice | None
     timeout: float | None
     deadline: float | None
+    api_base: str
+    api_key: str
+    temperature: float | None
+    top_p: float | None
+    top_k: int | None
+    seed: int | None
+    frequency_penalty: float | None
+    presence_penalty: float | None
+    stop: Sequence[str] | None
     reasons: bool | None
     retry: RetryPolicy | None
     model_profile: Mapping[str, Any] | None
