@@ -35,6 +35,7 @@ _WHOLE: Final = (
     "examples",
     "federation",
     "fuzz",
+    "layout",
     "providers",
 )
 """Folders of tests of the whole: processes, servers, pages."""

@@ -122,6 +122,7 @@ async def test_agents_that_need_openai_alone_have_them_too(two: Two, kind: Any) 
         "a", [], "gpt-4o", [], api_base=two.second.base_url, api_key="SECOND_KEY", top_p=0.5
     )
     await made([{"role": "user", "content": "Hello"}], "auto")
+    await made.model.aclose()
     [seen] = two.second.requests
     assert seen.headers["authorization"] == f"Bearer {KEYS['SECOND_KEY']}"
     assert seen.body["top_p"] == 0.5
