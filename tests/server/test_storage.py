@@ -293,7 +293,7 @@ class TestOverHTTP:
         async with serving(app_with(store)) as client:
             answer = await post(client, "x" * 6_000, task_id="t")
             assert answer.status_code == 402
-            assert "max_task_bytes" in answer.json()["detail"]
+            assert "the records of the task take" in answer.json()["detail"]
             task = await client.get("/tasks/t", headers=bearer("alice"))
             assert task.json()["status"] == "failed"
 

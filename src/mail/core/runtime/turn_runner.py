@@ -123,6 +123,7 @@ def _retry(turn: Turn, model: str, error: ModelError, attempt: int, seconds: flo
 
 
 _ACT = "no further model calls are made for it. Raise the limit or start a new task."
+_FULL = "no further model calls are made for it. Start a new task."
 
 
 def refusal(task: ActiveTask, agent: str, settings: RuntimeSettings) -> str | None:
@@ -136,8 +137,8 @@ def refusal(task: ActiveTask, agent: str, settings: RuntimeSettings) -> str | No
         return task.exhausted
     if most is not None and task.account.bytes >= most:
         return (
-            f"the records of the task take {task.account.bytes:,} bytes; its limit is {most:,} "
-            f"(max_task_bytes), so {_ACT}"
+            f"the records of the task take {task.account.bytes:,} bytes; its limit is {most:,}, "
+            f"so {_FULL}"
         )
     if tokens is None and cost is None:
         return None
@@ -556,7 +557,7 @@ class TurnRunner:
             return None
         return (
             f"the history of agent '{agent}' in the task takes {size:,} bytes; its limit is "
-            f"{most:,} (max_history_bytes), so {_ACT}"
+            f"{most:,} (max_history_bytes), so {_FULL}"
         )
 
     def _incoming(self, turn: Turn, turn_result: TurnResult) -> list[Entry]:
