@@ -27,6 +27,7 @@ from mail.server.routes.messages import MessageIn, MessageOptions
 from tests.docs.pages import PAGES, ROOT, anchors, headings, internal_links, name_of, pictures
 
 DOCS = ROOT / "docs"
+ATTACKS = ROOT / "tests" / "attacks.md"
 FILES = {"mail.db", "mail.db.lock", "mail.toml"}
 BASES = (ROOT, ROOT / "src" / "mail")
 FOLDERS = (
@@ -206,10 +207,17 @@ def test_the_configuration_page_has_every_setting_and_no_other(model: type[FileB
 
 
 @pytest.mark.parametrize(
-    ("heading", "fewest"), [("## Attacks", 20), ("### Mail of other swarms", 10)]
+    ("heading", "fewest"),
+    [
+        ("## On the server", 20),
+        ("## By mail of other swarms", 10),
+        ("## By a tool of an MCP server", 3),
+        ("## By a participant", 4),
+        ("## What only a proxy stops", 4),
+    ],
 )
-def test_every_attack_on_the_security_page_has_its_test(heading: str, fewest: int) -> None:
-    table = _section("security.md", heading).split("\n| Attack ", 1)[1]
+def test_every_attack_has_its_test(heading: str, fewest: int) -> None:
+    table = _part(ATTACKS, heading).split("\n| Attack ", 1)[1]
     rows = re.findall(r"^\| (?!-).*", table.partition("\n")[2], re.MULTILINE)
     assert len(rows) >= fewest
     for row in rows:
@@ -219,6 +227,13 @@ def test_every_attack_on_the_security_page_has_its_test(heading: str, fewest: in
             text = (ROOT / file).read_text(encoding="utf-8")
             for name in names.split("::"):
                 assert re.search(rf"^ *(?:async )?(?:def|class) {name}\b", text, re.MULTILINE), row
+
+
+def test_the_security_page_leads_to_the_attacks_whose_links_hold() -> None:
+    assert "../tests/attacks.md" in set(internal_links(DOCS / "security.md"))
+    test_internal_links_lead_somewhere(ATTACKS)
+    text = ATTACKS.read_text(encoding="utf-8")
+    assert len(re.findall("^[|] Attack ", text, re.M)) == len(re.findall("^## ", text, re.M))
 
 
 def test_what_coding_agents_are_told_exists() -> None:
@@ -260,7 +275,11 @@ def test_the_states_on_the_tasks_page_are_those_of_a_task() -> None:
 
 
 def _section(page: str, heading: str) -> str:
-    text = (DOCS / page).read_text(encoding="utf-8")
+    return _part(DOCS / page, heading)
+
+
+def _part(page: Path, heading: str) -> str:
+    text = page.read_text(encoding="utf-8")
     return text.partition(f"\n{heading}\n")[2].partition("\n#")[0]
 
 
