@@ -218,7 +218,7 @@ async def main() -> int:
     """Run the demo within its time limit; return the exit code."""
     code = await run_in_folder(demo, read_arguments())
     if code == 0:
-        print("\nNext: two people, two laptops, one task: docs/federation-two-laptops.md.")
+        print("\nNext: connect two servers: docs/federation.md.")
     return code
 
 

@@ -21,7 +21,7 @@ from tests.server.kit import serving
 
 ELSEWHERE = {
     "docs/examples.md",  # tests/examples runs its program
-    "docs/two-agents-one-conversation.md",  # tests/docs/test_shell.py saves and runs its program
+    "docs/mail-desk.md",  # tests/docs/test_shell.py saves and runs its program
 }
 MOST_SKIPPED = 7
 PROMISED = re.compile(r"^ *print\(.*\)  # (.+)$", re.MULTILINE)

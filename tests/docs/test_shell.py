@@ -33,8 +33,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(150)]
 REVOKED = "2365451f"
 QUICKSTART = ROOT / "docs" / "quickstart.md"
 DATABASE, OPERATIONS = ROOT / "docs" / "database.md", ROOT / "docs" / "operations.md"
-LAPTOPS = ROOT / "docs" / "federation-two-laptops.md"
-DESK = ROOT / "docs" / "two-agents-one-conversation.md"
+LAPTOPS = ROOT / "docs" / "federation.md"
+DESK = ROOT / "docs" / "mail-desk.md"
 OWN_PROJECT = ROOT / "docs" / "your-own-project.md"  # tests/cli/test_init.py follows it
 RUN = [
     page
