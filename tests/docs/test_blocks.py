@@ -20,7 +20,6 @@ from tests.docs.pages import PAGES, ROOT, blocks, name_of
 from tests.server.kit import serving
 
 ELSEWHERE = {
-    "docs/examples.md",  # tests/examples runs its program
     "docs/mail-desk.md",  # tests/docs/test_shell.py saves and runs its program
 }
 MOST_SKIPPED = 7
