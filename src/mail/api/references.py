@@ -107,7 +107,7 @@ def check_params(params: dict[str, Any], what: str) -> None:
 
 
 def _with_prompt_reference(params: dict[str, Any]) -> dict[str, Any]:
-    """Prefix a ``system`` that is nothing but ``package.module:NAME`` (docs/factories.md)."""
+    """Prefix a ``system`` that is nothing but ``package.module:NAME`` (agents-and-tools.md)."""
     system = params.get("system")
     if isinstance(system, str) and _PROMPT_NAME.fullmatch(system):
         return {**params, "system": PYTHON_PREFIX + system}
