@@ -110,7 +110,7 @@ def test_an_entry_of_swarms_json_becomes_an_action() -> None:
     assert made.to_core().idempotent
     with pytest.raises(ConfigError, match="action is not valid JSON"):
         MAILAction.from_swarm_json("{")
-    with pytest.raises(ConfigError, match="must contain a 'name' field"):
+    with pytest.raises(ConfigError, match="field 'name' of action is missing"):
         MAILAction.from_swarm_json("{}")
 
 

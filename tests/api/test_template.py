@@ -225,7 +225,7 @@ def test_the_same_action_may_be_imported_twice() -> None:
         ({"action_imports": []}, ConfigError, "references action 'dig' which is not defined"),
         ({"breakpoint_tools": ["digg"]}, ConfigError,
          "breakpoint tool 'digg' not found in swarm. Did you mean 'dig'?"),
-        ({"description": 5}, ConfigError, "'description' must be a str"),
+        ({"description": 5}, ConfigError, "'description' of swarm 'team' must be a string"),
     ],
 )  # fmt: skip
 def test_an_entry_that_is_wrong_says_what(

@@ -22,7 +22,8 @@ from mail.stdlib.mcp.actions import (
     mcp_read_resource,
 )
 from mail.stdlib.mcp.servers import actions_of_servers
-from mail.swarms_json.fields import MCP_SERVER, filled
+from mail.swarms_json.fields import checked
+from mail.swarms_json.types import SwarmsJSONMCPServer
 from tests.server.kit import serving
 from tests.stdlib.outside import PUBLIC, Outside
 
@@ -140,7 +141,7 @@ async def test_a_tool_that_fails_is_told(url: str) -> None:
 async def test_its_tools_can_be_actions(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTES_TOKEN", "t-1")
     server = {"url": url, "headers": {"Authorization": "Bearer ${NOTES_TOKEN}"}, "tools": ["add"]}
-    entry = filled(MCP_SERVER, server)
+    entry = checked("MCP server", SwarmsJSONMCPServer, server)
     found = await asyncio.to_thread(actions_of_servers, {"notes": entry})
     add = found["notes"]["add"]
     assert add.name == "notes__add" and add.parameters["required"] == ["a", "b"]

@@ -13,15 +13,18 @@ from mail.api.actions import MAILAction
 from mail.core.actions import ActionFailure
 from mail.errors import ConfigError
 from mail.stdlib.mcp.servers import action_name, actions_of_servers, bounded_schema
-from mail.swarms_json.fields import MCP_SERVER, filled
+from mail.swarms_json.fields import checked
 from mail.swarms_json.references import ReferencePolicy
+from mail.swarms_json.types import SwarmsJSONMCPServer
 
 HOSTILE = str(Path(__file__).with_name("hostile_server.py"))
 
 
 def entry(mode: str, **fields: Any) -> dict[str, Any]:
     command = [sys.executable, HOSTILE, mode]
-    return filled(MCP_SERVER, {"command": command, "timeout_seconds": 20} | fields)
+    return checked(
+        "MCP server", SwarmsJSONMCPServer, {"command": command, "timeout_seconds": 20} | fields
+    )
 
 
 def actions(mode: str, **fields: Any) -> dict[str, MAILAction]:
@@ -142,7 +145,7 @@ def test_an_optional_server_may_be_away() -> None:
     ("fields", "said"),
     [
         ({"mcp_servers": {"files": {}}}, "either a 'command' or a 'url'"),
-        ({"mcp_servers": {"a__b": {"command": ["x"]}}}, "MCP server name"),
+        ({"mcp_servers": {"a__b": {"command": ["x"]}}}, "the name of a server"),
         ({"mcp_servers": {"files": {"comand": ["x"]}}}, "Did you mean 'command'?"),
         ({"mcp_servers": {"fiels": {"command": ["x"]}}}, "Did you mean 'fiels'?"),
         ({"mcp_servers": {"files": {"url": "ftp://x"}}}, "http or https"),
@@ -150,7 +153,7 @@ def test_an_optional_server_may_be_away() -> None:
             {"mcp_servers": {"files": {"url": "http://x", "headers": {"Authorization": "abc"}}}},
             "environment variable",
         ),
-        ({"mcp_servers": {"files": {"command": ["x"], "timeout_seconds": 0}}}, "above 0"),
+        ({"mcp_servers": {"files": {"command": ["x"], "timeout_seconds": 0}}}, "greater than 0"),
     ],
 )
 def test_wrong_entries_are_told(fields: dict[str, Any], said: str) -> None:

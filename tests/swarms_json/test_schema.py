@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from pydantic import TypeAdapter
 
 from mail import MAILSwarmTemplate
 from mail.errors import ConfigError
@@ -21,8 +22,15 @@ from mail.swarms_json import (
     build_swarms_from_swarms_json,
     load_swarms_json_from_string,
 )
-from mail.swarms_json.fields import ACTION, AGENT, PARTICIPANT, SWARM, Candidate
 from mail.swarms_json.references import ReferencePolicy
+from mail.swarms_json.types import (
+    SwarmsJSONAction,
+    SwarmsJSONAgent,
+    SwarmsJSONMCPServer,
+    SwarmsJSONParticipant,
+    SwarmsJSONSwarm,
+    SwarmsJSONTeam,
+)
 from tests.docs.pages import PAGES, blocks
 from tests.swarms_json.definitions import ROOT, SCHEMA, fits, good
 
@@ -221,12 +229,20 @@ def test_agents_and_actions_alone_agree_too(agent: Any, action: Any) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "shape"),
-    [("swarm", SWARM), ("agent", AGENT), ("action", ACTION), ("participant", PARTICIPANT)],
+    [
+        ("swarm", SwarmsJSONSwarm),
+        ("agent", SwarmsJSONAgent),
+        ("action", SwarmsJSONAction),
+        ("participant", SwarmsJSONParticipant),
+        ("team", SwarmsJSONTeam),
+        ("mcpServer", SwarmsJSONMCPServer),
+    ],
 )
-def test_the_schema_has_the_fields_of_the_loader(kind: str, shape: Candidate) -> None:
+def test_the_schema_has_the_fields_of_the_loader(kind: str, shape: type) -> None:
     part = json.loads(SCHEMA.read_text(encoding="utf-8"))["$defs"][kind]
-    assert set(part["properties"]) == set(shape.fields)
-    assert set(part["required"]) == {name for name, f in shape.fields.items() if f.required}
+    loaded = TypeAdapter(shape).json_schema()
+    assert set(part["properties"]) == set(loaded["properties"])
+    assert set(part.get("required", ())) == set(loaded.get("required", ()))
 
 
 def test_the_schema_is_one() -> None:

@@ -1,12 +1,119 @@
-"""The shapes of ``swarms.json`` after loading: every optional field has its default."""
+"""The shapes of ``swarms.json``: what may be in its fields, and what the optional ones default to.
 
-from typing import Any, Literal
+A loaded definition has all fields.
+"""
 
+import dataclasses
+import re
+import warnings
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
+from mail.core.approvals import Approval
+from mail.core.suggest import hinted
+from mail.errors import ConfigError
+from mail.services.preferences import memories_problem
+from mail.swarms_json.fields import spelled
+from mail.swarms_json.names import check_action_name, check_agent_name, check_swarm_name
+from mail.swarms_json.parameters import check_parameters
+
+_REFERENCE: Final = re.compile(r"(python::)?[^\s:.]+(\.[^\s:.]+)*:[^\s:.]+(\.[^\s:.]+)*")
+_SERVER_NAME: Final = re.compile(r"(?!.*__)[A-Za-z0-9_-]{1,32}")
+_VARIABLE: Final = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
+_SECRET: Final = re.compile(r"auth|cookie|key|password|secret|token", re.IGNORECASE)
+_APPROVAL_FIELDS: Final = tuple(field.name for field in dataclasses.fields(Approval))
+_MOST_MEMBERS: Final = 255
+"""Beside the lead: with it, as many as a broadcast of the mail desk may have recipients."""
+
+
+def _check_filled(value: str) -> str:
+    if not value.strip():
+        raise ValueError("must not be empty")
+    return value
+
+
+def _check_reference(value: str) -> str:
+    if value.startswith("url::"):
+        raise ValueError(
+            "must be a Python reference such as 'python::module:object'; a 'url::' reference "
+            "fetches text, and this is code"
+        )
+    if not _REFERENCE.fullmatch(value) or not value.isprintable():
+        raise ValueError(
+            f"must be a Python reference, actually got {value!r}. Expected 'module:object' format"
+        )
+    return value
+
+
+def _check_command(values: list[str]) -> list[str]:
+    if not values or not values[0].strip() or "\0" in "".join(values):
+        raise ValueError("must be a program and its arguments")
+    return values
+
+
+def _check_address(value: str) -> str:
+    if not re.fullmatch(r"https?://[^\s/]+\S*", value):
+        raise ValueError("must be an http or https address")
+    return value
+
+
+def _check_variables(values: dict[str, str]) -> dict[str, str]:
+    for name, value in values.items():
+        if not name.isprintable() or not value.isprintable():
+            raise ValueError(f"must have texts of one line as its values; see {name[:64]!r}")
+        if _SECRET.search(name) and not _VARIABLE.search(value):
+            raise ValueError(
+                f"has a secret in {name[:64]!r}; name an environment variable in its place, "
+                "such as '${GITHUB_TOKEN}'"
+            )
+    return values
+
+
+def _check_approval(value: dict[str, Any]) -> dict[str, Any]:
+    """Check an approval but for what its ``describe`` leads to."""
+    for name in value:
+        if name not in _APPROVAL_FIELDS:
+            raise ValueError(hinted(f"has an unknown field {name[:64]!r}", name, _APPROVAL_FIELDS))
+    describe = value.get("describe")
+    if describe is not None and not isinstance(describe, str):
+        raise ValueError("has a 'describe' that must be a Python reference")
+    try:
+        if describe is not None:
+            _check_reference(describe)
+    except ValueError as error:
+        raise ValueError(f"has a 'describe' that {error}") from None
+    try:
+        Approval(**{name: each for name, each in value.items() if name != "describe"})
+    except ConfigError as error:
+        raise ValueError(f"is wrong: {str(error).removeprefix('approval: ')}") from None
+    return value
+
+
+def _check_memories(values: dict[str, Any]) -> dict[str, Any]:
+    if problem := memories_problem(values):
+        raise ValueError(problem)
+    return values
+
+
+_Flag = Annotated[bool, Field(default=False)]
+_Text = Annotated[str, Field(default="")]
+_Filled = Annotated[str, AfterValidator(_check_filled)]
+_Names = Annotated[list[_Filled], Field(default_factory=list, fail_fast=True)]
+_Code = Annotated[str, AfterValidator(_check_reference)]
+_Variables = Annotated[
+    dict[str, str], AfterValidator(_check_variables), Field(default_factory=dict)
+]
+_Command = Annotated[list[str], AfterValidator(_check_command)]
+_Address = Annotated[str, AfterValidator(_check_address)]
+_Approval = Annotated[dict[str, Any], AfterValidator(_check_approval)]
+
 ToolFormat = Literal["completions", "responses"]
+_CONFIG: Final = ConfigDict(strict=True)
 
 
+@with_config(_CONFIG)
 class SwarmsJSONAction(TypedDict):
     """An action: its JSON Schema and the Python function behind it.
 
@@ -14,83 +121,140 @@ class SwarmsJSONAction(TypedDict):
     ``approval`` are as in ``MAILAction``.
     """
 
-    name: str
-    description: str
+    name: Annotated[str, AfterValidator(check_action_name)]
+    description: _Filled
     parameters: dict[str, Any]
-    function: str
-    idempotent: bool
-    timeout: float | None
-    completes: bool
-    untrusted: bool
-    approval: dict[str, Any] | None
+    function: _Code
+    idempotent: _Flag
+    timeout: Annotated[float | None, Field(default=None, gt=0, allow_inf_nan=False)]
+    completes: _Flag
+    untrusted: _Flag
+    approval: Annotated[_Approval | None, Field(default=None)]
 
 
+@with_config(_CONFIG)
 class SwarmsJSONAgent(TypedDict):
     """An agent; ``actions`` are names of actions of the swarm."""
 
-    name: str
-    factory: str
-    comm_targets: list[str]
+    name: Annotated[str, AfterValidator(check_agent_name)]
+    factory: _Code
+    comm_targets: Annotated[list[_Filled], Field(fail_fast=True)]
     agent_params: dict[str, Any]
-    enable_entrypoint: bool
-    enable_interswarm: bool
-    can_complete_tasks: bool
-    tool_format: ToolFormat
-    actions: list[str]
-    exclude_tools: list[str]
+    enable_entrypoint: _Flag
+    enable_interswarm: _Flag
+    can_complete_tasks: _Flag
+    tool_format: Annotated[ToolFormat, Field(default="responses")]
+    actions: _Names
+    exclude_tools: _Names
 
 
+@with_config(_CONFIG)
 class SwarmsJSONParticipant(TypedDict):
     """A participant: one who is no agent of the swarm, and has a mailbox there."""
 
     name: str
-    description: str
+    description: _Text
 
 
+@with_config(_CONFIG)
 class SwarmsJSONTeam(TypedDict):
     """A team: the names of its lead and its other members, agents or participants."""
 
     id: str
     lead: str
-    members: list[str]
+    members: Annotated[list[_Filled], Field(min_length=1, max_length=_MOST_MEMBERS)]
 
 
+@with_config(_CONFIG)
 class SwarmsJSONMCPServer(TypedDict):
     """An MCP server: a ``command``, or a ``url``; ``${NAME}`` in its secrets is a variable.
 
     ``tools`` are the names of those that agents may have, None for all.
     """
 
-    command: list[str] | None
-    env: dict[str, str]
-    url: str | None
-    headers: dict[str, str]
-    tools: list[str] | None
-    timeout_seconds: float
-    optional: bool
+    command: Annotated[_Command | None, Field(default=None)]
+    env: _Variables
+    url: Annotated[_Address | None, Field(default=None)]
+    headers: _Variables
+    tools: Annotated[list[_Filled] | None, Field(default=None)]
+    timeout_seconds: Annotated[float, Field(default=30.0, gt=0, allow_inf_nan=False)]
+    optional: _Flag
 
 
+def _check_server(server: SwarmsJSONMCPServer) -> SwarmsJSONMCPServer:
+    if (server["command"] is None) == (server["url"] is None):
+        raise ValueError("must have either a 'command' or a 'url'")
+    if server["env"] if server["command"] is None else server["headers"]:
+        raise ValueError("has 'env' only with a 'command', and 'headers' only with a 'url'")
+    return server
+
+
+def _check_servers(servers: dict[str, SwarmsJSONMCPServer]) -> dict[str, SwarmsJSONMCPServer]:
+    for name in servers:
+        if not _SERVER_NAME.fullmatch(name):
+            raise ValueError(
+                f"has the name {name[:64]!r}; the name of a server is 1 to 32 letters, digits, "
+                "'-' or '_', without '__'"
+            )
+    return servers
+
+
+def _check_action(action: SwarmsJSONAction) -> SwarmsJSONAction:
+    check_parameters(action["name"], action["parameters"])
+    return action
+
+
+def _check_agent(agent: SwarmsJSONAgent) -> SwarmsJSONAgent:
+    if "tool_format" in agent["agent_params"]:
+        warnings.warn(
+            f"'tool_format' inside agent_params of agent '{agent['name']}' is deprecated and "
+            "ignored; set it on the agent itself",
+            DeprecationWarning,
+            stacklevel=5,
+        )
+    return agent
+
+
+Action = Annotated[
+    SwarmsJSONAction, spelled("action", SwarmsJSONAction), AfterValidator(_check_action)
+]
+Agent = Annotated[SwarmsJSONAgent, spelled("agent", SwarmsJSONAgent), AfterValidator(_check_agent)]
+_Participant = Annotated[SwarmsJSONParticipant, spelled("participant", SwarmsJSONParticipant)]
+_Team = Annotated[SwarmsJSONTeam, spelled("team", SwarmsJSONTeam)]
+_Server = Annotated[
+    SwarmsJSONMCPServer, spelled("MCP server", SwarmsJSONMCPServer), AfterValidator(_check_server)
+]
+
+
+@with_config(_CONFIG)
 class SwarmsJSONSwarm(TypedDict):
     """A swarm; ``action_imports`` are Python references to ready-made actions."""
 
-    name: str
+    name: Annotated[str, AfterValidator(check_swarm_name)]
     version: str
     entrypoint: str
-    agents: list[SwarmsJSONAgent]
-    actions: list[SwarmsJSONAction]
-    action_imports: list[str]
-    enable_interswarm: bool
-    breakpoint_tools: list[str]
-    exclude_tools: list[str]
-    description: str
-    keywords: list[str]
-    public: bool
-    enable_db_agent_histories: bool
-    participants: list[SwarmsJSONParticipant]
-    mcp_servers: dict[str, SwarmsJSONMCPServer]
-    teams: list[SwarmsJSONTeam]
-    approvals: dict[str, dict[str, Any]]
-    memories: dict[str, str]
+    agents: Annotated[list[Agent], Field(fail_fast=True)]
+    actions: Annotated[list[Action], Field(fail_fast=True)]
+    action_imports: Annotated[list[_Code], Field(default_factory=list, fail_fast=True)]
+    enable_interswarm: _Flag
+    breakpoint_tools: _Names
+    exclude_tools: _Names
+    description: _Text
+    keywords: _Names
+    public: _Flag
+    enable_db_agent_histories: _Flag
+    participants: Annotated[list[_Participant], Field(default_factory=list, max_length=1000)]
+    mcp_servers: Annotated[
+        dict[str, _Server], AfterValidator(_check_servers), Field(default_factory=dict)
+    ]
+    teams: Annotated[list[_Team], Field(default_factory=list, max_length=1000)]
+    approvals: Annotated[dict[str, _Approval], Field(default_factory=dict)]
+    memories: Annotated[
+        dict[str, str], AfterValidator(_check_memories), Field(default_factory=dict)
+    ]
+
+
+Swarm = Annotated[SwarmsJSONSwarm, spelled("swarm", SwarmsJSONSwarm)]
 
 
 class SwarmsJSONFile(TypedDict):
