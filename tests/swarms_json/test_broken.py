@@ -198,7 +198,7 @@ BROKEN: list[tuple[str, Any, tuple[str, ...], bool]] = [
     (f"{TEAM}.id", "", ("team id must be at least 1 character long", "'teams'"), True),
     (f"{TEAM}.id", "a/b", ("team id 'a/b' must not contain '/'", "'teams'"), True),
     (f"{TEAM}.id", "..", ("team id '..' must not contain '/' or be", "'teams'"), True),
-    (f"{TEAM}.id", "a b", ("team name 'a b' must not contain white space",), True),
+    (f"{TEAM}.id", "a b", ("team id 'a b' must not contain white space",), True),
     (f"{TEAM}.lead", GONE, ("field 'lead' of team 'alpha', swarm 'office' is missing",), True),
     (f"{TEAM}.lead", "bos", ("team 'alpha' names 'bos'", "mean 'boss'?"), False),
     (f"{TEAM}.members", ["clerk", "edito"], ("names 'edito'", "mean 'editor'?"), False),

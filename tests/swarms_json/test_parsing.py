@@ -86,7 +86,7 @@ def test_a_document_that_cannot_be_used_leaves_the_address(
 
 @pytest.mark.parametrize(
     ("page", "reason"),
-    [("/missing", "404"), ("/html", "Expecting value"), ("/huge", "larger than 4194304")],
+    [("/missing", "404"), ("/html", "not JSON: expected value"), ("/huge", "larger than 4194304")],
 )
 def test_a_document_that_cannot_be_used_raises_when_asked_for(
     base_url: str, page: str, reason: str

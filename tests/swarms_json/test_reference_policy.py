@@ -285,11 +285,11 @@ def test_what_a_document_says_is_no_reference(world: Outside) -> None:
     ("answer", "reason"),
     [
         (httpx.Response(404), "status 404"),
-        (httpx.Response(200, text="<html>"), "Expecting value"),
-        (httpx.Response(200, text="[" * 100_000), "nested too deeply"),
-        (httpx.Response(200, text="[NaN]"), "it holds NaN"),
+        (httpx.Response(200, text="<html>"), "not JSON: expected value"),
+        (httpx.Response(200, text="[" * 100_000), "recursion limit exceeded"),
+        (httpx.Response(200, text="[NaN]"), "the document is not JSON"),
         (httpx.Response(200, text="[1e999]"), "not JSON compliant"),
-        (httpx.Response(200, content=b"\xff\xff\xff"), "can't decode"),
+        (httpx.Response(200, content=b"\xff\xff\xff"), "the document is not JSON"),
         (httpx.Response(200, content=b'"' + b"x" * 4 * 1024 * 1024 + b'"'), "larger than"),
     ],
 )

@@ -407,7 +407,6 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     ("data", "problem"),
     [
         (b"\xff\xfe[\x00]\x00", "it is UTF-16 text; save it as UTF-8"),
-        (b"\xef\xbb\xbf[]", "it begins with a byte order mark; save it as UTF-8 without one"),
         ('["é"]'.encode("latin-1"), "it is not UTF-8 text, see line 1"),
         (b"[\n\x80]", "it is not UTF-8 text, see line 2"),
         (b" " * (16 * 1024 * 1024) + b"[]", "it is larger than 16 MiB"),
@@ -421,6 +420,16 @@ def test_a_file_that_is_not_text_of_ours_says_what_to_do(
     with pytest.raises(ConfigError) as caught:
         load_swarms_json_from_file(path)
     assert str(caught.value) == f"cannot read swarms.json file at {path}: {problem}"
+
+
+def test_a_file_with_a_byte_order_mark_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "swarms.json"
+    path.write_bytes(b"\xef\xbb\xbf[]")
+    with pytest.raises(
+        ConfigError, match="byte order mark; save it as UTF-8 without one"
+    ) as caught:
+        load_swarms_json_from_file(path)
+    assert str(path) in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -9,17 +9,6 @@ from mail.core.teams import LEAD
 from mail.core.tools.catalogue import BUILTIN_TOOLS, CATALOGUE, TEXT_TOOL
 from mail.errors import ConfigError
 
-__all__ = [
-    "RESERVED_AGENT_NAMES",
-    "check_action_name",
-    "check_agent_name",
-    "check_distinct",
-    "check_participant_names",
-    "check_swarm_name",
-    "check_teams",
-    "hinted",
-]
-
 RESERVED_AGENT_NAMES: Final = frozenset({"all"})
 """``all`` addresses every agent of a swarm, so no agent can have that name."""
 
@@ -36,11 +25,9 @@ def check_agent_name(name: str) -> str:
         ConfigError: it is reserved, or holds a blank, a separator of addresses or a control
             character.
     """
-    if not name:
-        raise ConfigError("agent name must be at least 1 character long, got 0")
     if name.lower() in RESERVED_AGENT_NAMES:
         raise ConfigError(f"agent name '{name}' is reserved: it addresses all agents of a swarm")
-    return _one_word("agent", name)
+    return _one_word("agent name", name)
 
 
 def check_participant_names(names: Sequence[str], agents: Iterable[str]) -> None:
@@ -52,11 +39,9 @@ def check_participant_names(names: Sequence[str], agents: Iterable[str]) -> None
     check_distinct("participant", names)
     taken = set(agents)
     for name in names:
-        if not name:
-            raise ConfigError("participant name must be at least 1 character long, got 0")
         if name.lower() in RESERVED_AGENT_NAMES | _RESERVED_PARTICIPANTS:
             raise ConfigError(f"participant name '{name}' is reserved; choose another")
-        _one_word("participant", name)
+        _one_word("participant name", name)
         if name in taken:
             raise ConfigError(
                 f"participant name '{name}' is the name of an agent of the swarm; choose another"
@@ -77,16 +62,10 @@ def check_teams(teams: Sequence[Mapping[str, Any]], names: Iterable[str] | None 
     check_distinct("team", [team["id"] for team in teams])
     known = None if names is None else list(names)
     for team in teams:
-        _check_team_id(team["id"])
+        name = _one_word("team id", team["id"])
+        if "/" in name or not name.strip("."):
+            raise ConfigError(f"team id '{name}' must not contain '/' or be '.' or '..'")
         _check_members(team, known)
-
-
-def _check_team_id(name: str) -> None:
-    if not name:
-        raise ConfigError("team id must be at least 1 character long, got 0")
-    _one_word("team", name)
-    if "/" in name or not name.strip("."):
-        raise ConfigError(f"team id '{name}' must not contain '/' or be '.' or '..'")
 
 
 def _check_members(team: Mapping[str, Any], known: Sequence[str] | None) -> None:
@@ -110,9 +89,7 @@ def check_swarm_name(name: str) -> str:
     Raises:
         ConfigError: it holds a blank, a separator of addresses or a control character.
     """
-    if not name:
-        raise ConfigError("swarm name must be at least 1 character long")
-    return _one_word("swarm", name)
+    return _one_word("swarm name", name)
 
 
 def check_action_name(name: str) -> str:
@@ -122,9 +99,7 @@ def check_action_name(name: str) -> str:
         ConfigError: it holds a blank, a separator of addresses or a control character, or is the
             name of a MAIL tool or of what a provider runs itself.
     """
-    if not name.strip():
-        raise ConfigError(f"action name must be at least 1 character long, got {len(name.strip())}")
-    _one_word("action", name)
+    _one_word("action name", name)
     if name in CATALOGUE:
         raise ConfigError(f"action name '{name}' is the name of a MAIL tool; choose another")
     if name in BUILTIN_TOOLS or name == TEXT_TOOL:
@@ -147,16 +122,18 @@ def check_distinct(noun: str, names: Iterable[str]) -> None:
         seen.add(name)
 
 
-def _one_word(noun: str, name: str) -> str:
+def _one_word(what: str, name: str) -> str:
+    if not name:
+        raise ConfigError(f"{what} must be at least 1 character long")
     if len(name) > MAX_ID:
         raise ConfigError(
-            f"{noun} name '{name[:_SHOWN]}…' must have at most {MAX_ID} characters, got {len(name)}"
+            f"{what} '{name[:_SHOWN]}…' must have at most {MAX_ID} characters, got {len(name)}"
         )
     if any(sign.isspace() for sign in name):
-        raise ConfigError(f"{noun} name {name!r} must not contain white space")
+        raise ConfigError(f"{what} {name!r} must not contain white space")
     for mark in _SEPARATORS:
         if mark in name:
-            raise ConfigError(f"{noun} name '{name}' must not contain '{mark}'")
+            raise ConfigError(f"{what} '{name}' must not contain '{mark}'")
     if not name.isprintable():
-        raise ConfigError(f"{noun} name {name!r} must not contain control characters")
+        raise ConfigError(f"{what} {name!r} must not contain control characters")
     return name

@@ -1,42 +1,34 @@
 """Whether an action's parameters are a JSON Schema that arguments can be checked against."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mail.errors import ConfigError
 
+if TYPE_CHECKING:
+    from referencing import Resource
+
 _WIDTH: Final = 200
-_HOLD_SCHEMAS: Final = frozenset(
+_ANNOTATIONS: Final = frozenset(
     {
         "additionalItems",
-        "additionalProperties",
-        "const",
-        "contains",
+        "contentEncoding",
+        "contentMediaType",
         "contentSchema",
         "default",
+        "description",
         "else",
         "example",
-        "if",
-        "items",
-        "not",
-        "propertyNames",
         "then",
-        "unevaluatedItems",
-        "unevaluatedProperties",
+        "title",
     }
 )
-"""Keywords that have an object with a ``type`` as their value."""
+"""Keywords, beside those that a validator checks, with a type or an object as their value."""
 
-_HOLD_TEXT: Final = frozenset(
-    {"contentEncoding", "contentMediaType", "description", "format", "pattern", "title", "type"}
-)
 _TYPES: Final = frozenset(
     {"array", "bool", "boolean", "float", "int", "integer", "number", "object", "str", "string"}
 )
 """What somebody writes who gives a name its type and nothing else."""
-
-_VALUES: Final = frozenset({"const", "default", "enum", "examples"})
-"""Keywords whose content is data, in which ``$ref`` means nothing."""
 
 
 def check_schema(action: str, schema: dict[str, Any]) -> None:
@@ -51,14 +43,16 @@ def check_schema(action: str, schema: dict[str, Any]) -> None:
     wrong = f"parameters of action '{action}' are not a JSON Schema"
     if not isinstance(schema.get("$schema", ""), str):
         raise ConfigError(f"{wrong}: $schema: it must be the URI of a dialect")
+    dialect = validator_for(schema, default=Draft202012Validator)
     try:
-        validator_for(schema, default=Draft202012Validator).check_schema(schema)
+        dialect.check_schema(schema)
     except SchemaError as error:
         problem = told_problem(error.absolute_path, error.message)
         raise ConfigError(f"{wrong}: {problem}") from None
     except RecursionError:
         raise ConfigError(f"{wrong}: they are nested too deeply") from None
-    _check_properties(action, schema)
+    if "properties" not in schema:
+        _check_keywords(action, schema, {*dialect.VALIDATORS, *_ANNOTATIONS})
 
 
 def check_parameters(action: str, schema: dict[str, Any]) -> None:
@@ -77,23 +71,16 @@ def check_parameters(action: str, schema: dict[str, Any]) -> None:
     _check_references(action, schema)
 
 
-def _check_properties(action: str, schema: dict[str, Any]) -> None:
+def _check_keywords(action: str, schema: dict[str, Any], known: set[str]) -> None:
     """Refuse arguments that stand where keywords belong: to a validator they mean nothing."""
-    if "properties" in schema:
-        return
     for name, part in schema.items():
-        known = name in _HOLD_SCHEMAS or name in _HOLD_TEXT or name.startswith(("$", "x-"))
-        if not known and _describes(part):
+        kind = part.get("type") if isinstance(part, dict) else None
+        describes = isinstance(kind, str | list) or (isinstance(part, str) and part in _TYPES)
+        if describes and name not in known and not name.startswith(("$", "x-")):
             raise ConfigError(
                 f"parameters of action '{action}' describe '{name}' outside 'properties'; "
                 f'write {{"type": "object", "properties": {{"{name}": …}}}}'
             )
-
-
-def _describes(part: object) -> bool:
-    if isinstance(part, dict):
-        return isinstance(part.get("type"), str | list)
-    return isinstance(part, str) and part in _TYPES
 
 
 def _check_references(action: str, schema: dict[str, Any]) -> None:
@@ -104,7 +91,7 @@ def _check_references(action: str, schema: dict[str, Any]) -> None:
 
     root = Resource.from_contents(schema, default_specification=DRAFT202012)
     resolver = REGISTRY.resolver_with_root(root)
-    for reference in _references(schema):
+    for reference in _references(root):
         passed: set[str] = set()
         step: object = reference
         while isinstance(step, str):
@@ -122,19 +109,13 @@ def _check_references(action: str, schema: dict[str, Any]) -> None:
             step = target.get("$ref") if isinstance(target, Mapping) else None
 
 
-def _references(schema: object, inside: bool = False) -> Iterator[str]:
+def _references(schema: "Resource[Any]") -> Iterator[str]:
     """Yield the references of a schema; a part with an ``$id`` counts from that and is left out."""
-    if isinstance(schema, list):
-        for part in schema:
-            yield from _references(part, inside=True)
-    if not isinstance(schema, dict) or (inside and "$id" in schema):
-        return
-    reference = schema.get("$ref")
-    if isinstance(reference, str):
-        yield reference
-    for keyword, part in schema.items():
-        if keyword not in _VALUES:
-            yield from _references(part, inside=True)
+    if isinstance(schema.contents, Mapping) and isinstance(schema.contents.get("$ref"), str):
+        yield schema.contents["$ref"]
+    for part in schema.subresources():
+        if part.id() is None:
+            yield from _references(part)
 
 
 def told_problem(path: Iterable[str | int], text: str) -> str:

@@ -12,6 +12,8 @@ from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from pydantic_core import from_json
+
 from mail.config.server import REMOTE_AGENT_PARAMS, REMOTE_PROVIDERS
 from mail.core.addresses import parse_agent_address
 from mail.core.call_context import ModelRules
@@ -30,30 +32,14 @@ _MEBIBYTE: Final = 1024 * 1024
 _ALL_BYTES: Final = 8 * _MEBIBYTE
 
 
+@dataclass(slots=True, eq=False)
 class ReferenceBudget:
-    """Counts the documents of one definition, their bytes, and the time since the first of them.
+    """Counts the documents of one definition, their bytes, and the time since the first of them."""
 
-    Args:
-        documents: How many there may be.
-        seconds: How long all of them may take.
-        size: How many bytes all of them may have.
-        clock: Tells the time, in seconds.
-    """
-
-    def __init__(
-        self,
-        documents: int = _DOCUMENTS,
-        seconds: float = _SECONDS,
-        size: int = _ALL_BYTES,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._documents = documents
-        self._seconds = seconds
-        self._size = size
-        self._clock = clock
-        self._counted = 0
-        self._received = 0
-        self._began: float | None = None
+    clock: Callable[[], float] = time.monotonic
+    _counted: int = 0
+    _received: int = 0
+    _end: float | None = None
 
     def take(self) -> tuple[float, int]:
         """Count one more document; return the seconds and the bytes that it may take.
@@ -62,35 +48,34 @@ class ReferenceBudget:
             ConfigError: it is one too many, or as `check`.
         """
         self._counted += 1
-        if self._counted > self._documents:
-            raise _refusal(f"at most {self._documents} are allowed")
-        self.check()
-        return min(TIMEOUT, self._left()), min(MAX_BYTES, self._size - self._received)
+        left = self.check()
+        return min(TIMEOUT, left), min(MAX_BYTES, _ALL_BYTES - self._received)
 
     def receive(self, count: int) -> None:
         """Count the bytes of a document, whole or not."""
         self._received += count
 
-    def check(self) -> None:
-        """Check that something is left for another document.
+    def check(self) -> float:
+        """Return the seconds that are left for further documents.
 
         Raises:
-            ConfigError: the time is up, or there were too many bytes.
+            ConfigError: there were too many documents or bytes, or the time is up.
         """
-        if self._received >= self._size:
-            raise _refusal(f"at most {self._size / _MEBIBYTE:g} MiB in total are allowed")
-        if self._left() <= 0:
-            raise _refusal(f"at most {self._seconds:g} seconds in total are allowed")
-
-    def _left(self) -> float:
-        now = self._clock()
-        if self._began is None:
-            self._began = now
-        return self._began + self._seconds - now
-
-
-def _refusal(limit: str) -> ConfigError:
-    return ConfigError(f"too many or too large url:: references in an external definition: {limit}")
+        now = self.clock()
+        self._end = now + _SECONDS if self._end is None else self._end
+        limit = None
+        if self._counted > _DOCUMENTS:
+            limit = f"{_DOCUMENTS}"
+        elif self._received >= _ALL_BYTES:
+            limit = f"{_ALL_BYTES // _MEBIBYTE} MiB in total"
+        elif self._end <= now:
+            limit = f"{_SECONDS:g} seconds in total"
+        if limit is not None:
+            raise ConfigError(
+                "too many or too large url:: references in an external definition: "
+                f"at most {limit} are allowed"
+            )
+        return self._end - now
 
 
 logger = logging.getLogger(__name__)
@@ -288,7 +273,7 @@ def read_url_string(
         )
         if budget:
             budget.receive(len(document))
-        return _as_json_text(document)
+        return _json_text(document)
     except ValueError as error:
         if budget:
             budget.receive(max_bytes if isinstance(error, TooLarge) else 0)
@@ -334,15 +319,11 @@ def target_address_is_interswarm(address: str) -> bool:
     return parse_agent_address(address)[1] is not None
 
 
-def _as_json_text(document: bytes) -> str:
+def _json_text(document: bytes) -> str:
     try:
-        return json.dumps(json.loads(document, parse_constant=_refuse_constant), allow_nan=False)
-    except RecursionError:
-        raise ValueError("the document is nested too deeply") from None
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"the document is not JSON: it holds {name}")
+        return json.dumps(from_json(document, allow_inf_nan=False), allow_nan=False)
+    except ValueError as error:
+        raise ValueError(f"the document is not JSON: {error}") from None
 
 
 def _home(found: Any) -> str:
