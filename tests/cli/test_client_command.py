@@ -206,7 +206,10 @@ async def test_the_timeout_and_the_log_come_from_the_file_and_from_flags(
     assert (done.code, "POST /message" in done.err) == (4, False)
     config.write_text("[client]\ntimeout = 'long'\n")
     done = await mail(tmp_path, server, "-c", str(config), "ping")
-    assert (done.code, "[client] 'timeout': expected a number, got text" in done.err) == (2, True)
+    assert (done.code, "[client] 'timeout': must be a number, actually got str" in done.err) == (
+        2,
+        True,
+    )
 
 
 def test_url_options_and_command_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -286,7 +286,7 @@ def test_a_wrong_config_file_stops_the_server_before_it_starts(mail: Run, tmp_pa
     (tmp_path / "mail.toml").write_text("[server]\nport = 'high'\n")
     done = mail("server")
     assert done.returncode == 2
-    assert "mail.toml: [server] 'port': expected an integer, got text" in done.stderr
+    assert "mail.toml: [server] 'port': must be an integer, actually got str" in done.stderr
 
 
 @pytest.mark.parametrize(

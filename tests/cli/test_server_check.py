@@ -134,10 +134,10 @@ def test_everything_wrong_is_told_at_once(
     assert done.code == 2
     wrong = "\n".join(done.lines)
     for words in (
-        "[server] 'port': expected an integer, got text",
+        "[server] 'port': must be an integer, actually got str",
         "[server] 'debgu' is not a known key; did you mean 'debug'?",
         "[server.limits] 'max_streams': must be at least 0",
-        "[client] 'timeout': expected a number, got text",
+        "[client] 'timeout': must be a number, actually got str",
         "[stdlib.http] 'allow': ",
         "MAIL_LOG_LEVEL must be one of DEBUG",
         "MAIL_LOG_FORMAT must be one of auto",

@@ -115,12 +115,12 @@ def test_budgets_are_read_with_the_settings(write) -> None:
     ("text", "problem"),
     [
         ("task_token_limit = 0", r"\[server.settings\] 'task_token_limit': .*1"),
-        ("task_token_limit = 1.5", "'task_token_limit': expected an integer"),
-        ("task_token_limit = '9'", "'task_token_limit': expected an integer, got text"),
+        ("task_token_limit = 1.5", "'task_token_limit': must be an integer"),
+        ("task_token_limit = '9'", "'task_token_limit': must be an integer, actually got str"),
         ("task_cost_limit = 0.0", "'task_cost_limit': .*greater than 0"),
         ("task_cost_limit = -1", "'task_cost_limit': .*greater than 0"),
         ("task_cost_limit = inf", "'task_cost_limit': .*finite"),
-        ("task_cost_limit = '1 $'", "'task_cost_limit': expected a number, got text"),
+        ("task_cost_limit = '1 $'", "'task_cost_limit': must be a number, actually got str"),
         ("dynamic_ctx_ratio = 1.01", "'dynamic_ctx_ratio': must be at most 1"),
         ("dynamic_ctx_ratio = -0.5", "'dynamic_ctx_ratio': must be at least 0"),
         ("dynamic_ctx_ratio = nan", "'dynamic_ctx_ratio'"),
@@ -136,7 +136,10 @@ def test_a_wrong_budget_is_refused_at_the_start(write, text: str, problem: str) 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("[server]\nport = '8000'", r"some.toml: \[server\] 'port': expected an integer, got text"),
+        (
+            "[server]\nport = '8000'",
+            r"some.toml: \[server\] 'port': must be an integer, actually got str",
+        ),
         ("[server]\nport = 70000", r"\[server\] 'port': .*65535"),
         *(
             (
@@ -145,10 +148,10 @@ def test_a_wrong_budget_is_refused_at_the_start(write, text: str, problem: str) 
             )
             for days, bound in ((0, "greater than 0"), (6.001, "at most 518400"))
         ),
-        ("[server]\ndebug = 1", r"'debug': expected true or false, got an integer"),
+        ("[server]\ndebug = 1", r"'debug': must be true or false, actually got int"),
         ("[server]\nprot = 1", r"\[server\] 'prot' is not a known key; did you mean 'port'\?"),
         ("[server.swarm]\nnmae = 'x'", r"\[server.swarm\] 'nmae' .* did you mean 'name'"),
-        ("[server.swarm]\nkeywords = 'x'", r"'keywords': expected a list, got text"),
+        ("[server.swarm]\nkeywords = 'x'", r"'keywords': must be a list, actually got str"),
         ("[server.swarm]\nregistry = 'a'\nregistry_file = 'b'", "set twice"),
         ("[server.store]\ndurability = 'some'", r"'durability': .*'full' or 'normal'"),
         ("[server]\nstore = 'sqlite:///x'", r"'store' of \[server.store\] must be a table"),
@@ -166,7 +169,7 @@ def test_a_wrong_file_is_refused_by_name_key_and_type(write, text: str, problem:
 def test_a_wrong_argument_names_the_class_and_never_its_value(write) -> None:
     write("")
     with pytest.raises(
-        ConfigError, match="StoreConfig: 'url': expected text, got a list"
+        ConfigError, match="StoreConfig: 'url': must be a string, actually got list"
     ) as caught:
         StoreConfig(url=["postgresql://u:hunter2@h/d"])
     assert "hunter2" not in str(caught.value)

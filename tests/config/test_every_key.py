@@ -151,11 +151,11 @@ def test_a_wrong_type_names_file_key_and_what_is_expected(
     text = str(caught.value)
     assert text.startswith(f"{file}: [{model.table}] '{key}': ")
     words = {
-        bool: "expected true or false, got a date",
-        int: "expected an integer, got a date",
-        float: "expected a number, got a date",
-        list: "expected a list, got a date",
-        str: "expected text, got a date",
+        bool: "must be true or false, actually got date",
+        int: "must be an integer, actually got date",
+        float: "must be a number, actually got date",
+        list: "must be a list, actually got date",
+        str: "must be a string, actually got date",
     }
     literal = get_origin(model.model_fields[key].annotation) is Literal
     expected = "must be '" if literal else words[kinds(model.model_fields[key])[0]]
@@ -263,7 +263,7 @@ def test_the_config_flag_wins_over_the_variable(
     named.write_text("[server]\nport = 'x'\n")
     assert main(["server", "--config", str(named)]) == 2
     err = capsys.readouterr().err
-    assert err == f"mail: {named}: [server] 'port': expected an integer, got text\n"
+    assert err == f"mail: {named}: [server] 'port': must be an integer, actually got str\n"
     with overridden("MAIL_CONFIG_PATH", None):
         assert ServerConfig().port == 8000
 
@@ -297,7 +297,10 @@ def test_a_wrong_flag_ends_the_command_with_a_line_and_no_traceback(
         (b"x = [", "not valid TOML"),
         (b"x = " + b"[" * 9999, "nested too deeply"),
         (b"[server]\nkeywords = 1\n", "'keywords' is not a known key"),
-        (b"[server.swarm]\nkeywords = ['a', 1]\n", "'keywords[1]': expected text, got an integer"),
+        (
+            b"[server.swarm]\nkeywords = ['a', 1]\n",
+            "'keywords[1]': must be a string, actually got int",
+        ),
     ],
 )
 def test_a_wrong_file_ends_it_with_one_line(

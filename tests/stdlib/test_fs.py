@@ -361,7 +361,7 @@ async def test_a_wrong_setting_is_told_without_a_traceback(
     assert await call(read_file, "a") == (
         "Error: the settings of this action are invalid; the operator must correct mail.toml"
     )
-    assert "[stdlib.fs] 'root': expected text, got an integer" in caplog.text
+    assert "[stdlib.fs] 'root': must be a string, actually got int" in caplog.text
 
 
 @pytest.mark.parametrize("action", EVERY, ids=lambda action: action.name)

@@ -22,29 +22,11 @@ __all__ = [
     "WebhookConfig",
 ]
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "ClientConfig": "mail.config.client",
-        **dict.fromkeys(
-            ("EmailConfig", "FsConfig", "HttpConfig", "StdlibConfig"), "mail.config.stdlib"
-        ),
-        **dict.fromkeys(
-            (
-                "FederationConfig",
-                "FilesConfig",
-                "LimitsConfig",
-                "MemoryConfig",
-                "OpenAIConfig",
-                "RetentionConfig",
-                "ServerConfig",
-                "SettingsConfig",
-                "StoreConfig",
-                "SwarmConfig",
-                "TeamsConfig",
-                "WebhookConfig",
-            ),
-            "mail.config.server",
-        ),
-    },
-)
+_ELSEWHERE = {
+    "ClientConfig": "mail.config.client",
+    **dict.fromkeys(
+        ("EmailConfig", "FsConfig", "HttpConfig", "StdlibConfig"), "mail.config.stdlib"
+    ),
+}
+
+__getattr__ = lazy_exports(__name__, dict.fromkeys(__all__, "mail.config.server") | _ELSEWHERE)

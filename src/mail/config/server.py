@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field
 
 from mail.config.env import DATABASE_URL, LOG_FORMAT, setting
-from mail.config.toml import FileBacked
+from mail.config.toml import FileBacked, fits
 from mail.core.interswarm import INBOX_AGE
 from mail.errors import ConfigError
 
@@ -80,64 +80,62 @@ REMOTE_AGENT_PARAMS: Final = (
 _REMOTE_IMPORTS: Final = ("mail.factories", "mail.examples", "mail.stdlib")
 
 
-def _check_module_name(name: str) -> str:
-    if not all(part.isidentifier() for part in name.split(".")):
-        raise ValueError("expected module names such as 'my_package.actions'")
-    return name
-
-
-def _check_host(host: str) -> str:
+def _is_host(host: str) -> bool:
     try:
         host.encode("idna")
     except UnicodeError:
-        raise ValueError(f"{host[:80]!r} is not a valid host name or IP address") from None
-    if not host.isprintable():
-        raise ValueError("a host name must not contain control characters")
-    return host
-
-
-def _check_origin(origin: str) -> str:
-    if not _ORIGIN.fullmatch(origin):
-        raise ValueError(
-            "expected exact origins such as 'https://app.example.org' or 'http://localhost:3000'; "
-            "there is no wildcard"
-        )
-    return origin
-
-
-def _check_base_url(url: str) -> str:
-    if not _BASE_URL.fullmatch(url) or set(url) & set("@?#"):
-        raise ValueError("expected an address such as 'https://mail.example.org'")
-    return url.rstrip("/")
-
-
-def _check_bucket(url: str) -> str:
-    if not _BUCKET.fullmatch(url):
-        raise ValueError("expected an address such as 's3://bucket/prefix'")
-    return url.rstrip("/")
-
-
-def _check_webhook(url: str) -> str:
-    if not _BASE_URL.fullmatch(url) or set(url) & set("@#"):
-        raise ValueError(
-            "expected an address such as 'https://hooks.example.org/mail', without credentials"
-        )
-    return url
-
-
-def _check_log(size: int) -> int:
-    if 0 < size < _SMALLEST_LOG:
-        raise ValueError(f"must be at least {_SMALLEST_LOG} bytes, or 0 for no limit")
-    return size
+        return False
+    return host.isprintable()
 
 
 _Positive = Annotated[int, Field(ge=1)]
 _Count = Annotated[int, Field(ge=0)]
-_Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-_Wait = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-_Host = Annotated[str, AfterValidator(_check_host)]
-_Origin = Annotated[str, AfterValidator(_check_origin)]
-_ModuleName = Annotated[str, AfterValidator(_check_module_name)]
+_NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_AboveZero = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Days = Annotated[float, Field(gt=0, le=_MAX_HOURS / 24, allow_inf_nan=False)]
+_Plain = AfterValidator(lambda url: url.rstrip("/"))
+_Host = Annotated[str, fits(_is_host, "must be a host name or an IP address")]
+_Origin = Annotated[
+    str,
+    fits(
+        _ORIGIN.fullmatch,
+        "expected exact origins such as 'https://app.example.org' or 'http://localhost:3000'; "
+        "there is no wildcard",
+    ),
+]
+_ModuleName = Annotated[
+    str,
+    fits(
+        lambda name: all(part.isidentifier() for part in name.split(".")),
+        "expected module names such as 'my_package.actions'",
+    ),
+]
+_BaseURL = Annotated[
+    str,
+    fits(
+        lambda url: _BASE_URL.fullmatch(url) and not set(url) & set("@?#"),
+        "expected an address such as 'https://mail.example.org'",
+    ),
+    _Plain,
+]
+_Bucket = Annotated[
+    str, fits(_BUCKET.fullmatch, "expected an address such as 's3://bucket/prefix'"), _Plain
+]
+_Webhook = Annotated[
+    str,
+    Field(max_length=2048),
+    fits(
+        lambda url: _BASE_URL.fullmatch(url) and not set(url) & set("@#"),
+        "expected an address such as 'https://hooks.example.org/mail', without credentials",
+    ),
+]
+_LogSize = Annotated[
+    _Count,
+    fits(
+        lambda size: size == 0 or size >= _SMALLEST_LOG,
+        f"must be at least {_SMALLEST_LOG} bytes, or 0 for no limit",
+    ),
+]
 
 
 class SwarmConfig(FileBacked):
@@ -183,7 +181,7 @@ class SettingsConfig(FileBacked):
 
     task_message_limit: _Positive = 15
     task_token_limit: _Positive | None = None
-    task_cost_limit: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    task_cost_limit: _AboveZero | None = None
     dynamic_ctx_ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
     print_llm_streams: bool = True
 
@@ -245,15 +243,15 @@ class LimitsConfig(FileBacked):
     max_body_bytes: _Positive = 4 * 1024 * 1024
     max_message_bytes: _Positive = 1024 * 1024
     max_concurrent_turns: _Positive = 512
-    shutdown_grace: _Seconds = 20.0
+    shutdown_grace: _NotNegative = 20.0
     max_connections: _Count = 10_000
     max_requests: _Count = 1000
     max_running_tasks: _Count = 256
     max_queued_tasks: _Count = 10_000
     max_stored_bytes: _Count = 1024 * 1024 * 1024
     max_streams: _Count = 256
-    body_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 8.0 * 1024 * 1024
-    anonymous_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 20.0
+    body_rate: _NotNegative = 8.0 * 1024 * 1024
+    anonymous_rate: _NotNegative = 20.0
 
 
 class RetentionConfig(FileBacked):
@@ -265,10 +263,8 @@ class RetentionConfig(FileBacked):
 
     table = "server.retention"
 
-    tasks_days: Annotated[float, Field(gt=0, le=_MAX_HOURS / 24, allow_inf_nan=False)] | None = None
-    letters_days: Annotated[float, Field(gt=0, le=_MAX_HOURS / 24, allow_inf_nan=False)] | None = (
-        None
-    )
+    tasks_days: _Days | None = None
+    letters_days: _Days | None = None
 
 
 class FilesConfig(FileBacked):
@@ -284,10 +280,10 @@ class FilesConfig(FileBacked):
     table = "server.files"
 
     root: Annotated[str, Field(min_length=1)] | None = None
-    url: Annotated[str, AfterValidator(_check_bucket)] | None = None
+    url: _Bucket | None = None
     max_bytes: _Positive = 100 * 1024 * 1024
-    expire_days: Annotated[float, Field(gt=0, le=_MAX_HOURS / 24, allow_inf_nan=False)] = 30.0
-    upload_timeout: _Wait = 900.0
+    expire_days: _Days = 30.0
+    upload_timeout: _AboveZero = 900.0
 
 
 class OpenAIConfig(FileBacked):
@@ -342,7 +338,7 @@ class FederationConfig(FileBacked):
 
     table = "server.federation"
 
-    base_url: Annotated[str, AfterValidator(_check_base_url)] | None = None
+    base_url: _BaseURL | None = None
     allow_private: bool = False
     max_swarms: _Positive = 1000
     expose: list[str] | None = None
@@ -364,7 +360,7 @@ class WebhookConfig(FileBacked):
 
     table = "server.webhook"
 
-    url: Annotated[str, Field(max_length=2048), AfterValidator(_check_webhook)] | None = None
+    url: _Webhook | None = None
     secret_env: Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]{0,127}$")] = SECRET_VARIABLE
     events: list[WebhookEvent] = Field(default_factory=lambda: [*WEBHOOK_EVENTS])
     allow_private: bool = False
@@ -388,21 +384,6 @@ class ServerConfig(FileBacked):
     """
 
     table = "server"
-    nested = frozenset(
-        {
-            "swarm",
-            "settings",
-            "store",
-            "limits",
-            "retention",
-            "files",
-            "openai",
-            "teams",
-            "memory",
-            "federation",
-            "webhook",
-        }
-    )
 
     port: int = Field(default=8000, ge=0, le=65535)
     host: _Host = _ALL_INTERFACES
@@ -413,7 +394,7 @@ class ServerConfig(FileBacked):
     allowed_hosts: list[Annotated[str, Field(pattern=_ALLOWED_HOST)]] = Field(default_factory=list)
     cors_origins: list[_Origin] = Field(default_factory=list)
     log_format: Literal["auto", "human", "json"] = "auto"
-    log_max_bytes: Annotated[_Count, AfterValidator(_check_log)] = 1024 * 1024 * 1024
+    log_max_bytes: _LogSize = 1024 * 1024 * 1024
     swarm: SwarmConfig = Field(default_factory=SwarmConfig)
     settings: SettingsConfig = Field(default_factory=SettingsConfig)
     store: StoreConfig = Field(default_factory=StoreConfig)

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, Field
 
-from mail.config.toml import FileBacked
+from mail.config.toml import FileBacked, fits
 from mail.errors import ConfigError
 
 _MEBIBYTE: Final = 1024 * 1024
@@ -65,21 +65,20 @@ class HttpConfig(FileBacked):
 
 Security = Literal["tls", "starttls", "none"]
 
-_CALLER: Final = re.compile(r"(?:admin|agent|user)(?::\S+)?")
-_ADDRESS: Final = re.compile(r"[^\s@<>,;:\"\\\x00-\x1f\x7f]+@[A-Za-z0-9.-]+")
-
-
-def _check_callers(values: list[str]) -> list[str]:
-    for value in values:
-        if not _CALLER.fullmatch(value):
-            raise ValueError("each entry must be a role or ROLE:ID, such as 'admin' or 'user:ann'")
-    return values
-
-
-def _check_address(value: str) -> str:
-    if not _ADDRESS.fullmatch(value):
-        raise ValueError("must be an email address such as 'ann@example.org'")
-    return value
+_Caller = Annotated[
+    str,
+    fits(
+        re.compile(r"(?:admin|agent|user)(?::\S+)?").fullmatch,
+        "must be a role or ROLE:ID, such as 'admin' or 'user:ann'",
+    ),
+]
+_Address = Annotated[
+    str,
+    fits(
+        re.compile(r"[^\s@<>,;:\"\\\x00-\x1f\x7f]+@[A-Za-z0-9.-]+").fullmatch,
+        "must be an email address such as 'ann@example.org'",
+    ),
+]
 
 
 def _check_zone(value: str) -> str:
@@ -90,13 +89,7 @@ def _check_zone(value: str) -> str:
     return value
 
 
-def _check_line(value: str) -> str:
-    if not value.isprintable():
-        raise ValueError("must be one line without control characters")
-    return value
-
-
-Line = Annotated[str, AfterValidator(_check_line)]
+Line = Annotated[str, fits(str.isprintable, "must be one line without control characters")]
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 
@@ -112,10 +105,10 @@ class EmailConfig(FileBacked):
     table = "stdlib.email"
 
     backend: Literal["local", "imap", "gmail"] = "local"
-    address: Annotated[str, AfterValidator(_check_address)] = "me@example.org"
+    address: _Address = "me@example.org"
     background: str = ""
     timezone: Annotated[str, AfterValidator(_check_zone)] = "UTC"
-    callers: Annotated[list[str], AfterValidator(_check_callers)] = Field(default_factory=list)
+    callers: list[_Caller] = Field(default_factory=list)
     folder: Annotated[str, Field(min_length=1), AfterValidator(_check_folder)] = "mailbox"
     timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 30.0
     max_bytes: Annotated[int, Field(ge=1024)] = 4 * _MEBIBYTE
@@ -184,7 +177,6 @@ class StdlibConfig(FileBacked):
     """``[stdlib]``: the tables of all ready-made actions."""
 
     table = "stdlib"
-    nested = frozenset({"email", "fs", "http"})
 
     email: EmailConfig = Field(default_factory=EmailConfig)
     fs: FsConfig = Field(default_factory=FsConfig)

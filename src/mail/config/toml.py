@@ -8,14 +8,12 @@ else from the model's own default.
 import difflib
 import logging
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import date, datetime
-from datetime import time as clock_time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from mail.config.env import CONFIG_PATH, named_config_file
 from mail.core.schema import problem_text
@@ -28,25 +26,6 @@ _log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "mail.toml"
 _TOP_TABLES: Final = ("client", "models", "server", "stdlib")
-_EXPECTED: Final = {
-    "bool_type": "true or false",
-    "dict_type": "a table",
-    "float_type": "a number",
-    "int_type": "an integer",
-    "list_type": "a list",
-    "string_type": "text",
-}
-_GIVEN: Final = {
-    bool: "a boolean",
-    clock_time: "a time",
-    date: "a date",
-    datetime: "a date",
-    dict: "a table",
-    float: "a number",
-    int: "an integer",
-    list: "a list",
-    str: "text",
-}
 
 
 def find_config_file(environ: Mapping[str, str] | None = None) -> Path | None:
@@ -91,6 +70,25 @@ def read_config(path: Path | None) -> dict[str, Any]:
     return tables
 
 
+def fits(test: Callable[[Any], object], problem: str) -> AfterValidator:
+    """Return the check that a value passes a test; an error says the problem."""
+
+    def check(value: Any) -> Any:
+        if not test(value):
+            raise ValueError(problem)
+        return value
+
+    return AfterValidator(check)
+
+
+def typed_problem(item: "ErrorDetails") -> str:
+    """Return what an entry of a pydantic error says, and the type of a value of a wrong one."""
+    text = problem_text({key: each for key, each in item.items() if key != "input"})
+    if item["type"].endswith("_type"):
+        return f"{text}, actually got {type(item['input']).__name__}"
+    return text
+
+
 class WrongSettings(ConfigError):
     """Settings that a model does not take: the text is the first mistake.
 
@@ -113,7 +111,7 @@ class FileBacked(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
     table: ClassVar[str]
-    nested: ClassVar[frozenset[str]] = frozenset()
+    nested: ClassVar[frozenset[str]]
     aliases: ClassVar[Mapping[str, str]] = {}
     gone: ClassVar[frozenset[str]] = frozenset()
 
@@ -124,7 +122,17 @@ class FileBacked(BaseModel):
         try:
             super().__init__(**merged)
         except ValidationError as error:
-            raise WrongSettings(self._explain(error, given, path)) from None
+            mistakes = [self._explain(detail, given, path) for detail in error.errors()]
+            raise WrongSettings(mistakes) from None
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        kinds = {name: field.annotation for name, field in cls.model_fields.items()}
+        cls.nested = frozenset(
+            name
+            for name, kind in kinds.items()
+            if isinstance(kind, type) and issubclass(kind, FileBacked)
+        )
 
     def overrides(self) -> dict[str, Any]:
         """Return what differs from the file and the defaults, with nested tables, as JSON has it.
@@ -165,15 +173,7 @@ class FileBacked(BaseModel):
         return values
 
     @classmethod
-    def _explain(
-        cls, error: ValidationError, given: Mapping[str, Any], path: Path | None
-    ) -> list[str]:
-        return [cls._explain_one(detail, given, path) for detail in error.errors()]
-
-    @classmethod
-    def _explain_one(
-        cls, detail: "ErrorDetails", given: Mapping[str, Any], path: Path | None
-    ) -> str:
+    def _explain(cls, detail: "ErrorDetails", given: Mapping[str, Any], path: Path | None) -> str:
         key = str(detail["loc"][0]) if detail["loc"] else ""
         shown = key + "".join(f"[{part}]" for part in detail["loc"][1:] if isinstance(part, int))
         if key in given or path is None:
@@ -182,11 +182,7 @@ class FileBacked(BaseModel):
             place = f"{path}: [{cls.table}] '{shown}'"
         if detail["type"] == "extra_forbidden":
             return f"{place} is not a known key{_suggest(key, cls.model_fields)}"
-        kind = _EXPECTED.get(detail["type"])
-        if kind is None:
-            return f"{place}: {problem_text(detail)}"
-        got = _GIVEN.get(type(detail["input"]), type(detail["input"]).__name__)
-        return f"{place}: expected {kind}, got {got}"
+        return f"{place}: {typed_problem(detail)}"
 
 
 @cache

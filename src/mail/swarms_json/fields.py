@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from mail.core.schema import problem_text
+from mail.config.toml import typed_problem
 from mail.core.suggest import before_hint, did_you_mean, hinted
 from mail.errors import ConfigError
 from mail.swarms_json.decode import check_plain
@@ -56,16 +56,16 @@ def _compiled(shape: Hashable) -> TypeAdapter[Any]:
 
 
 def _told(noun: str, candidate: object, item: ErrorDetails) -> str:
-    given, context = item.pop("input"), item.get("ctx", {})  # type: ignore[misc]
-    place = _place(noun, candidate, item["loc"])
+    place, problem, context = (
+        _place(noun, candidate, item["loc"]),
+        typed_problem(item),
+        item.get("ctx", {}),
+    )
     if isinstance(context.get("error"), ConfigError):  # a sentence of its own
-        return before_hint(problem_text(item), f" ({place})")
-    text = f"{place} {problem_text(item)}"
-    if item["type"].endswith("_type"):
-        return f"{text}, actually got {type(given).__name__}"
+        return before_hint(problem, f" ({place})")
     if item["type"] == "literal_error":
-        return hinted(text, str(given), _WORD.findall(context["expected"]))
-    return text
+        problem = hinted(problem, str(item["input"]), _WORD.findall(context["expected"]))
+    return f"{place} {problem}"
 
 
 def _place(noun: str, candidate: object, path: Sequence[int | str]) -> str:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
+from mail.config.toml import fits
 from mail.core.approvals import Approval
 from mail.core.suggest import hinted
 from mail.errors import ConfigError
@@ -28,12 +29,6 @@ _MOST_MEMBERS: Final = 255
 """Beside the lead: with it, as many as a broadcast of the mail desk may have recipients."""
 
 
-def _check_filled(value: str) -> str:
-    if not value.strip():
-        raise ValueError("must not be empty")
-    return value
-
-
 def _check_reference(value: str) -> str:
     if value.startswith("url::"):
         raise ValueError(
@@ -44,18 +39,6 @@ def _check_reference(value: str) -> str:
         raise ValueError(
             f"must be a Python reference, actually got {value!r}. Expected 'module:object' format"
         )
-    return value
-
-
-def _check_command(values: list[str]) -> list[str]:
-    if not values or not values[0].strip() or "\0" in "".join(values):
-        raise ValueError("must be a program and its arguments")
-    return values
-
-
-def _check_address(value: str) -> str:
-    if not re.fullmatch(r"https?://[^\s/]+\S*", value):
-        raise ValueError("must be an http or https address")
     return value
 
 
@@ -99,14 +82,22 @@ def _check_memories(values: dict[str, Any]) -> dict[str, Any]:
 
 _Flag = Annotated[bool, Field(default=False)]
 _Text = Annotated[str, Field(default="")]
-_Filled = Annotated[str, AfterValidator(_check_filled)]
+_Filled = Annotated[str, fits(str.strip, "must not be empty")]
 _Names = Annotated[list[_Filled], Field(default_factory=list, fail_fast=True)]
 _Code = Annotated[str, AfterValidator(_check_reference)]
 _Variables = Annotated[
     dict[str, str], AfterValidator(_check_variables), Field(default_factory=dict)
 ]
-_Command = Annotated[list[str], AfterValidator(_check_command)]
-_Address = Annotated[str, AfterValidator(_check_address)]
+_Command = Annotated[
+    list[str],
+    fits(
+        lambda parts: parts and parts[0].strip() and "\0" not in "".join(parts),
+        "must be a program and its arguments",
+    ),
+]
+_Address = Annotated[
+    str, fits(re.compile(r"https?://[^\s/]+\S*").fullmatch, "must be an http or https address")
+]
 _Approval = Annotated[dict[str, Any], AfterValidator(_check_approval)]
 
 ToolFormat = Literal["completions", "responses"]
