@@ -145,7 +145,7 @@ def test_an_optional_server_may_be_away() -> None:
     ("fields", "said"),
     [
         ({"mcp_servers": {"files": {}}}, "either a 'command' or a 'url'"),
-        ({"mcp_servers": {"a__b": {"command": ["x"]}}}, "the name of a server"),
+        ({"mcp_servers": {"a__b": {"command": ["x"]}}}, "must have a name of 1 to 32 letters"),
         ({"mcp_servers": {"files": {"comand": ["x"]}}}, "Did you mean 'command'?"),
         ({"mcp_servers": {"fiels": {"command": ["x"]}}}, "Did you mean 'fiels'?"),
         ({"mcp_servers": {"files": {"url": "ftp://x"}}}, "http or https"),

@@ -18,7 +18,7 @@ PAY = "0.actions.0"
 EDITOR = "0.participants.0"
 TEAM = "0.teams.0"
 ALPHA = {"id": "alpha", "lead": "boss", "members": ["clerk"]}
-FORMAT = "Expected 'module:object' format"
+FORMAT = "must be a Python reference such as 'python::module:object'"
 
 # Where, the new value (or GONE), what the error must say. The last column tells whether the formal
 # schema sees the mistake, too.
@@ -170,7 +170,7 @@ BROKEN: list[tuple[str, Any, tuple[str, ...], bool]] = [
         True,
     ),
     (f"{CLERK}.factory", "mail.factories.X", ("field 'factory'", FORMAT), True),
-    (f"{CLERK}.factory", "url::https://x.example/f", ("field 'factory'", "fetches text"), True),
+    (f"{CLERK}.factory", "url::https://x.example/f", ("field 'factory'", "fetches is text"), True),
     (f"{CLERK}.factory", "python::mail.factories:Nobody", ("factory of agent 'clerk'",), False),
     (f"{CLERK}.factory", "python::no_such_module:X", ("no_such_module", "'clerk'"), False),
     (f"{CLERK}.factory", "python::mail.version:VERSION", ("callable", "'clerk'"), False),
@@ -262,7 +262,7 @@ BROKEN: list[tuple[str, Any, tuple[str, ...], bool]] = [
         ("field 'function' of action 'send_payment', swarm 'office' is missing",),
         True,
     ),
-    (f"{PAY}.function", "url::https://x.example/f", ("field 'function'", "fetches text"), True),
+    (f"{PAY}.function", "url::https://x.example/f", ("field 'function'", "fetches is text"), True),
     (f"{PAY}.function", "json", ("field 'function'", FORMAT, "'send_payment'"), True),
     (f"{PAY}.function", "json:dumbs", ("function of action 'send_payment'", "'dumps'?"), False),
     (f"{PAY}.function", "asyncio:get_running_loop", ("exactly one argument", "'function'"), False),

@@ -45,7 +45,7 @@ def checked(noun: str, shape: Hashable, candidate: object) -> Any:
     """
     check_plain(candidate, f"{noun} candidate")
     try:
-        return _compiled(shape).validate_python(deepcopy(candidate))
+        return _compiled(shape).validate_python(deepcopy(candidate), strict=True)
     except ValidationError as error:
         raise ConfigError(_told(noun, candidate, error.errors(include_url=False)[0])) from None
 
@@ -76,7 +76,8 @@ def _place(noun: str, candidate: object, path: Sequence[int | str]) -> str:
         if holder != part:
             holders.insert(0, holder)
             path = path[2:]
-    field = f"field '{'.'.join(map(str, path))}' of " if path else ""
+    shown = ".".join(str(part) for part in path if part != "[key]")
+    field = f"field '{shown}' of " if shown else ""
     return field + ", ".join(holders)
 
 

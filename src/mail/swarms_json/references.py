@@ -83,7 +83,7 @@ logger = logging.getLogger(__name__)
 PYTHON_PREFIX: Final = "python::"
 URL_PREFIX: Final = "url::"
 _ANYWHERE: Final = ("0.0.0.0/0", "::/0")
-_MODULE: Final = re.compile(r"[^\s:.]+(\.[^\s:.]+)*")
+_REFERENCE: Final = re.compile(r"(python::)?[^\s:.]+(\.[^\s:.]+)*:[^\s:.]+(\.[^\s:.]+)*")
 _OWN_PACKAGE: Final = __name__.partition(".")[0]
 _DATA: Final = (str, bytes, int, float, type(None), list, tuple, dict, set, frozenset)
 
@@ -162,43 +162,42 @@ class ReferencePolicy:
             if name.startswith("_"):
                 raise self._refusal(reference, f"'{name}' is private")
 
-    def check_step(self, reference: str, found: Any) -> None:
-        """Check an object that a reference goes through: a module or class of `imports`.
-
-        Raises:
-            ConfigError: it is anything else.
-        """
-        if self.imports is not None and not isinstance(found, ModuleType | type):
-            raise self._refusal(
-                reference, f"it goes through an object of type {type(found).__name__}"
-            )
-        self.check_found(reference, found)
-
-    def check_found(self, reference: str, found: Any) -> None:
+    def check_found(self, reference: str, found: Any, *, passed: bool = False) -> None:
         """Check what a reference leads to: code must come from `imports`, data may be plain.
 
         An allowed module also holds what it imported itself; its own author's choice of modules is
         no permission to hand them on. An action is judged by the code that it runs. Plain data does
         not tell where it comes from.
 
+        Args:
+            reference: The reference.
+            found: The object.
+            passed: Whether the reference goes on from it, as it may from a module or class only.
+
         Raises:
             ConfigError: it is code from elsewhere.
         """
-        if self.imports is None or type(found) in (*_DATA, bool, MappingProxyType):
+        if self.imports is None:
+            return
+        if passed and not isinstance(found, ModuleType | type):
+            raise self._refusal(
+                reference, f"it goes through an object of type {type(found).__name__}"
+            )
+        if type(found) in (*_DATA, bool, MappingProxyType):
             return
         while isinstance(found, functools.partial):
             found = found.func
         home = found.__name__ if isinstance(found, ModuleType) else _home(found)
         is_instance = not callable(found) and not isinstance(found, ModuleType)
-        if not self._allows(home) and not (is_instance and _is_own(home)):
-            raise self._leads_to(reference, home)
-        if is_instance and _is_of_ours(found) and hasattr(found, "callback"):
+        homes = [] if is_instance and _is_own(home) else [home]
+        # An action of ours, or of a class that somebody derived from it.
+        is_ours = any(_is_own(kind.__module__) for kind in type(found).__mro__)
+        if is_instance and is_ours and hasattr(found, "callback"):
             code = _home(_behind(found))
-            if not self._allows(code) and not _is_own(code):
-                raise self._leads_to(reference, code)
-
-    def _leads_to(self, reference: str, home: str) -> ConfigError:
-        return self._refusal(reference, f"it refers to code from '{home or 'builtins'}'")
+            homes += [] if _is_own(code) else [code]
+        for each in homes:
+            if not self._allows(each):
+                raise self._refusal(reference, f"it refers to code from '{each or 'builtins'}'")
 
     def _allows(self, module: str) -> bool:
         allowed = self.imports or ()
@@ -215,6 +214,11 @@ TRUSTED: Final = ReferencePolicy()
 """For files on this machine and for definitions made in code."""
 
 
+def is_python_reference(value: object) -> bool:
+    """Tell whether a value is text of the form ``module:object``, with or without ``python::``."""
+    return isinstance(value, str) and value.isprintable() and bool(_REFERENCE.fullmatch(value))
+
+
 def read_python_string(string: str, *, references: ReferencePolicy = TRUSTED) -> Any:
     """Import what ``module:object`` names; the ``python::`` prefix is optional.
 
@@ -228,14 +232,14 @@ def read_python_string(string: str, *, references: ReferencePolicy = TRUSTED) ->
         ImportError: there is no such module.
         AttributeError: the module has no such object.
     """
-    module, colon, path = string.removeprefix(PYTHON_PREFIX).partition(":")
-    if not (colon and _MODULE.fullmatch(module) and _MODULE.fullmatch(path)):
+    if not is_python_reference(string):
         raise ValueError(f"Invalid python reference '{string}'. Expected 'module:object' format.")
+    module, _, path = string.removeprefix(PYTHON_PREFIX).partition(":")
     names = path.split(".")
     references.check_path(string, module, names)
     found: Any = importlib.import_module(module)
     for name in names:
-        references.check_step(string, found)
+        references.check_found(string, found, passed=True)
         found = getattr(found, name)
     references.check_found(string, found)
     return found
@@ -330,11 +334,6 @@ def _home(found: Any) -> str:
     """Return the module that an object or the class of an instance is defined in."""
     home = getattr(found, "__module__", None)
     return home if isinstance(home, str) else ""
-
-
-def _is_of_ours(found: Any) -> bool:
-    """Tell whether an object is one of ours, of a class that somebody derived from it too."""
-    return any(_is_own(kind.__module__) for kind in type(found).__mro__)
 
 
 def _behind(action: Any) -> Any:

@@ -8,7 +8,7 @@ import re
 import warnings
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, with_config
+from pydantic import AfterValidator, Field
 from typing_extensions import TypedDict
 
 from mail.config.toml import fits
@@ -19,27 +19,17 @@ from mail.services.preferences import memories_problem
 from mail.swarms_json.fields import spelled
 from mail.swarms_json.names import check_action_name, check_agent_name, check_swarm_name
 from mail.swarms_json.parameters import check_parameters
+from mail.swarms_json.references import is_python_reference
 
-_REFERENCE: Final = re.compile(r"(python::)?[^\s:.]+(\.[^\s:.]+)*:[^\s:.]+(\.[^\s:.]+)*")
-_SERVER_NAME: Final = re.compile(r"(?!.*__)[A-Za-z0-9_-]{1,32}")
 _VARIABLE: Final = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 _SECRET: Final = re.compile(r"auth|cookie|key|password|secret|token", re.IGNORECASE)
 _APPROVAL_FIELDS: Final = tuple(field.name for field in dataclasses.fields(Approval))
+_NO_REFERENCE: Final = (
+    "must be a Python reference such as 'python::module:object'; what a 'url::' fetches is text, "
+    "and this is code"
+)
 _MOST_MEMBERS: Final = 255
 """Beside the lead: with it, as many as a broadcast of the mail desk may have recipients."""
-
-
-def _check_reference(value: str) -> str:
-    if value.startswith("url::"):
-        raise ValueError(
-            "must be a Python reference such as 'python::module:object'; a 'url::' reference "
-            "fetches text, and this is code"
-        )
-    if not _REFERENCE.fullmatch(value) or not value.isprintable():
-        raise ValueError(
-            f"must be a Python reference, actually got {value!r}. Expected 'module:object' format"
-        )
-    return value
 
 
 def _check_variables(values: dict[str, str]) -> dict[str, str]:
@@ -59,14 +49,8 @@ def _check_approval(value: dict[str, Any]) -> dict[str, Any]:
     for name in value:
         if name not in _APPROVAL_FIELDS:
             raise ValueError(hinted(f"has an unknown field {name[:64]!r}", name, _APPROVAL_FIELDS))
-    describe = value.get("describe")
-    if describe is not None and not isinstance(describe, str):
-        raise ValueError("has a 'describe' that must be a Python reference")
-    try:
-        if describe is not None:
-            _check_reference(describe)
-    except ValueError as error:
-        raise ValueError(f"has a 'describe' that {error}") from None
+    if value.get("describe") is not None and not is_python_reference(value["describe"]):
+        raise ValueError(f"has a 'describe' that {_NO_REFERENCE}")
     try:
         Approval(**{name: each for name, each in value.items() if name != "describe"})
     except ConfigError as error:
@@ -84,7 +68,7 @@ _Flag = Annotated[bool, Field(default=False)]
 _Text = Annotated[str, Field(default="")]
 _Filled = Annotated[str, fits(str.strip, "must not be empty")]
 _Names = Annotated[list[_Filled], Field(default_factory=list, fail_fast=True)]
-_Code = Annotated[str, AfterValidator(_check_reference)]
+_Code = Annotated[str, fits(is_python_reference, _NO_REFERENCE)]
 _Variables = Annotated[
     dict[str, str], AfterValidator(_check_variables), Field(default_factory=dict)
 ]
@@ -98,13 +82,18 @@ _Command = Annotated[
 _Address = Annotated[
     str, fits(re.compile(r"https?://[^\s/]+\S*").fullmatch, "must be an http or https address")
 ]
+_ServerName = Annotated[
+    str,
+    fits(
+        re.compile(r"(?!.*__)[A-Za-z0-9_-]{1,32}").fullmatch,
+        "must have a name of 1 to 32 letters, digits, '-' or '_', without '__'",
+    ),
+]
 _Approval = Annotated[dict[str, Any], AfterValidator(_check_approval)]
 
 ToolFormat = Literal["completions", "responses"]
-_CONFIG: Final = ConfigDict(strict=True)
 
 
-@with_config(_CONFIG)
 class SwarmsJSONAction(TypedDict):
     """An action: its JSON Schema and the Python function behind it.
 
@@ -123,7 +112,6 @@ class SwarmsJSONAction(TypedDict):
     approval: Annotated[_Approval | None, Field(default=None)]
 
 
-@with_config(_CONFIG)
 class SwarmsJSONAgent(TypedDict):
     """An agent; ``actions`` are names of actions of the swarm."""
 
@@ -139,7 +127,6 @@ class SwarmsJSONAgent(TypedDict):
     exclude_tools: _Names
 
 
-@with_config(_CONFIG)
 class SwarmsJSONParticipant(TypedDict):
     """A participant: one who is no agent of the swarm, and has a mailbox there."""
 
@@ -147,7 +134,6 @@ class SwarmsJSONParticipant(TypedDict):
     description: _Text
 
 
-@with_config(_CONFIG)
 class SwarmsJSONTeam(TypedDict):
     """A team: the names of its lead and its other members, agents or participants."""
 
@@ -156,7 +142,6 @@ class SwarmsJSONTeam(TypedDict):
     members: Annotated[list[_Filled], Field(min_length=1, max_length=_MOST_MEMBERS)]
 
 
-@with_config(_CONFIG)
 class SwarmsJSONMCPServer(TypedDict):
     """An MCP server: a ``command``, or a ``url``; ``${NAME}`` in its secrets is a variable.
 
@@ -178,16 +163,6 @@ def _check_server(server: SwarmsJSONMCPServer) -> SwarmsJSONMCPServer:
     if server["env"] if server["command"] is None else server["headers"]:
         raise ValueError("has 'env' only with a 'command', and 'headers' only with a 'url'")
     return server
-
-
-def _check_servers(servers: dict[str, SwarmsJSONMCPServer]) -> dict[str, SwarmsJSONMCPServer]:
-    for name in servers:
-        if not _SERVER_NAME.fullmatch(name):
-            raise ValueError(
-                f"has the name {name[:64]!r}; the name of a server is 1 to 32 letters, digits, "
-                "'-' or '_', without '__'"
-            )
-    return servers
 
 
 def _check_action(action: SwarmsJSONAction) -> SwarmsJSONAction:
@@ -217,7 +192,6 @@ _Server = Annotated[
 ]
 
 
-@with_config(_CONFIG)
 class SwarmsJSONSwarm(TypedDict):
     """A swarm; ``action_imports`` are Python references to ready-made actions."""
 
@@ -235,9 +209,7 @@ class SwarmsJSONSwarm(TypedDict):
     public: _Flag
     enable_db_agent_histories: _Flag
     participants: Annotated[list[_Participant], Field(default_factory=list, max_length=1000)]
-    mcp_servers: Annotated[
-        dict[str, _Server], AfterValidator(_check_servers), Field(default_factory=dict)
-    ]
+    mcp_servers: Annotated[dict[_ServerName, _Server], Field(default_factory=dict)]
     teams: Annotated[list[_Team], Field(default_factory=list, max_length=1000)]
     approvals: Annotated[dict[str, _Approval], Field(default_factory=dict)]
     memories: Annotated[

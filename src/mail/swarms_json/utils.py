@@ -217,33 +217,30 @@ def _check_rights(swarm: SwarmsJSONSwarm, names: list[str]) -> None:
 def _check_targets(
     swarm: SwarmsJSONSwarm, agent: SwarmsJSONAgent, known: Mapping[str, None]
 ) -> None:
-    called, text = f"agent '{agent['name']}'", None
-    if not agent["comm_targets"] and not (
-        agent["enable_entrypoint"] and agent["can_complete_tasks"]
-    ):
+    called = f"agent '{agent['name']}'"
+    is_alone = agent["enable_entrypoint"] and agent["can_complete_tasks"]
+    if not agent["comm_targets"] and not is_alone:
         text = (
             f"{called} must have at least one communication target, got 0; "
             "only an agent with both enable_entrypoint and can_complete_tasks may have none"
         )
+        raise _fault(swarm, text, "comm_targets", called)
     for target in agent["comm_targets"]:
         local = local_agent_name(target, swarm["name"])
+        if local in known or (
+            "@" in local and is_remote_target(target) and swarm["enable_interswarm"]
+        ):
+            continue
+        text = f"{called} has comm_target '{target}' which is not "
         if "@" not in local:
-            if local not in known:
-                text = f"{called} has comm_target '{target}' which is not a defined agent"
-                text = hinted(text, local, known)
+            text = hinted(f"{text}a defined agent", local, known)
         elif not is_remote_target(target):
+            text += "of the form 'agent@swarm', '*@swarm' or '*@*'"
+        else:
             text = (
-                f"{called} has comm_target '{target}' which is not of the form 'agent@swarm', "
-                "'*@swarm' or '*@*'"
+                f"{called} has interswarm communication target '{target}' but interswarm messaging "
+                "is not enabled for this swarm; set its 'enable_interswarm' to true"
             )
-        elif not swarm["enable_interswarm"]:
-            text = (
-                f"{called} has interswarm communication target '{target}' but interswarm "
-                "messaging is not enabled for this swarm; set its 'enable_interswarm' to true"
-            )
-        if text:
-            break
-    if text:
         raise _fault(swarm, text, "comm_targets", called)
 
 
