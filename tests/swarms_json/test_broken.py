@@ -229,7 +229,7 @@ BROKEN: list[tuple[str, Any, tuple[str, ...], bool]] = [
     ),
     ("0.agents.2.name", "clerk", ("duplicate agent name 'clerk'", "field 'agents'"), False),
     ("0.entrypoint", "bos", ("entrypoint 'bos'", "Did you mean 'boss'?"), False),
-    (f"{BOSS}.enable_entrypoint", False, ("no agent has 'enable_entrypoint' set to true",), True),
+    (f"{BOSS}.enable_entrypoint", False, ("agent 'boss' does not have 'enable_entry",), True),
     ("0.entrypoint", "clerk", ("entrypoint agent 'clerk' does not have 'enable_entry",), False),
     (
         f"{BOSS}.enable_entrypoint",

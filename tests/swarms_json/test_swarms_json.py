@@ -212,11 +212,6 @@ def test_an_unknown_entrypoint_gets_a_suggestion(swarm: dict[str, Any]) -> None:
     )
 
 
-def test_a_swarm_without_an_entrypoint_agent_is_refused(swarm: dict[str, Any]) -> None:
-    text = _refused(_change(swarm, 0, enable_entrypoint=False))
-    assert text.startswith("no agent has 'enable_entrypoint' set to true")
-
-
 def test_an_entrypoint_must_be_enabled(swarm: dict[str, Any]) -> None:
     swarm["entrypoint"] = "worker"
     assert _refused(swarm) == (
@@ -486,6 +481,10 @@ def test_python_objects_in_parameters_are_left_alone(swarm: dict[str, Any]) -> N
         ({"$ref": "#/$defs/a"}, "refer to '#/$defs/a', which they do not contain"),
         ({"properties": {"a": {"$ref": "https://example.com/a"}}}, "refer to 'https://example.com"),
         ({"$ref": "#"}, "refer to '#', which refers to itself"),
+        (
+            {"$schema": "http://json-schema.org/draft-03/schema#", "extends": {"$ref": "#/q"}},
+            "refer to '#/q', which they do not contain",
+        ),
         (
             {"properties": {"a": {"$ref": "#/$defs/b"}}, "$defs": {"b": {"$ref": "#/$defs/b"}}},
             "refer to '#/$defs/b', which refers to itself",

@@ -24,16 +24,6 @@ def setting(name: str, environ: Mapping[str, str] | None = None) -> str | None:
     return value or None
 
 
-def named_config_file(environ: Mapping[str, str] | None = None) -> Path | None:
-    """Return the file that ``MAIL_CONFIG_PATH`` names (tilde expanded), or None.
-
-    Raises:
-        ConfigError: its tilde stands for nothing.
-    """
-    value = setting(CONFIG_PATH, environ)
-    return expanded(value, CONFIG_PATH) if value else None
-
-
 def expanded(path: str, name: str) -> Path:
     """Return a path with its tilde expanded.
 

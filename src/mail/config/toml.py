@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
-from mail.config.env import CONFIG_PATH, named_config_file
+from mail.config.env import CONFIG_PATH, expanded, setting
 from mail.core.schema import problem_text
 from mail.errors import ConfigError
 
@@ -32,10 +32,11 @@ def find_config_file(environ: Mapping[str, str] | None = None) -> Path | None:
     """Return the configuration file that applies, or None.
 
     Raises:
-        ConfigError: ``MAIL_CONFIG_PATH`` names a file that does not exist.
+        ConfigError: ``MAIL_CONFIG_PATH`` names a file that does not exist, or a home folder that
+            does not.
     """
-    named = named_config_file(environ)
-    if named is not None:
+    if value := setting(CONFIG_PATH, environ):
+        named = expanded(value, CONFIG_PATH)
         if not named.is_file():
             raise ConfigError(
                 f"{CONFIG_PATH} (or --config) names '{named}', which is not a file; "

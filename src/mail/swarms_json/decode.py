@@ -70,18 +70,16 @@ def parse_json(text: str, source: str) -> Any:
         raise ConfigError(f"{source} is not valid JSON: {mark}")
 
     def refuse_constant(name: str) -> NoReturn:
-        raise ConfigError(f"{source} is not valid JSON: it contains {name}, which is not a number")
+        raise ValueError(f"it contains {name}, which is not a number")
 
     def unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
-            raise ConfigError(f"{source} cannot be used: {_twice(pairs)}")
+            raise ValueError(_twice(pairs))
         return found
 
     try:
         return json.loads(text, parse_constant=refuse_constant, object_pairs_hook=unique)
-    except ConfigError:
-        raise
     except RecursionError:
         raise ConfigError(f"{source} is not valid JSON: it is nested too deeply") from None
     except ValueError as error:

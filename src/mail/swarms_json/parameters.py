@@ -1,12 +1,9 @@
 """Whether an action's parameters are a JSON Schema that arguments can be checked against."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mail.errors import ConfigError
-
-if TYPE_CHECKING:
-    from referencing import Resource
 
 _WIDTH: Final = 200
 _ANNOTATIONS: Final = frozenset(
@@ -29,6 +26,9 @@ _TYPES: Final = frozenset(
     {"array", "bool", "boolean", "float", "int", "integer", "number", "object", "str", "string"}
 )
 """What somebody writes who gives a name its type and nothing else."""
+
+_VALUES: Final = frozenset({"const", "default", "enum", "examples"})
+"""Keywords whose content is data, in which ``$ref`` means nothing."""
 
 
 def check_schema(action: str, schema: dict[str, Any]) -> None:
@@ -91,7 +91,7 @@ def _check_references(action: str, schema: dict[str, Any]) -> None:
 
     root = Resource.from_contents(schema, default_specification=DRAFT202012)
     resolver = REGISTRY.resolver_with_root(root)
-    for reference in _references(root):
+    for reference in _references(schema):
         passed: set[str] = set()
         step: object = reference
         while isinstance(step, str):
@@ -109,13 +109,19 @@ def _check_references(action: str, schema: dict[str, Any]) -> None:
             step = target.get("$ref") if isinstance(target, Mapping) else None
 
 
-def _references(schema: "Resource[Any]") -> Iterator[str]:
+def _references(schema: object, inside: bool = False) -> Iterator[str]:
     """Yield the references of a schema; a part with an ``$id`` counts from that and is left out."""
-    if isinstance(schema.contents, Mapping) and isinstance(schema.contents.get("$ref"), str):
-        yield schema.contents["$ref"]
-    for part in schema.subresources():
-        if part.id() is None:
-            yield from _references(part)
+    if isinstance(schema, list):
+        for part in schema:
+            yield from _references(part, inside=True)
+    if not isinstance(schema, dict) or (inside and "$id" in schema):
+        return
+    reference = schema.get("$ref")
+    if isinstance(reference, str):
+        yield reference
+    for keyword, part in schema.items():
+        if keyword not in _VALUES:
+            yield from _references(part, inside=True)
 
 
 def told_problem(path: Iterable[str | int], text: str) -> str:

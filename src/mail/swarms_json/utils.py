@@ -197,13 +197,7 @@ def _check_rights(swarm: SwarmsJSONSwarm, names: list[str]) -> None:
         hint = did_you_mean(entrypoint, names) or f" The agents are {', '.join(map(repr, names))}."
         text = f"entrypoint '{entrypoint}' does not match any agent name.{hint}"
         raise _fault(swarm, text, "entrypoint")
-    enabled = [agent["name"] for agent in swarm["agents"] if agent["enable_entrypoint"]]
-    if not enabled:
-        raise ConfigError(
-            "no agent has 'enable_entrypoint' set to true; at least one agent must take messages "
-            f"from users {which}"
-        )
-    if entrypoint not in enabled:
+    if not swarm["agents"][names.index(entrypoint)]["enable_entrypoint"]:
         raise ConfigError(
             f"entrypoint agent '{entrypoint}' does not have 'enable_entrypoint' set to true {which}"
         )
