@@ -180,14 +180,15 @@ def test_a_misspelt_field_is_refused_with_the_one_that_is_meant(
     del swarm["agents"][1]["actions"]
     swarm["agents"][1][name] = True
     text = _refused(swarm)
-    assert text.startswith(f"agent 'worker', swarm 'team' has an unknown field '{name}'.")
+    assert text.startswith(f"agent 'worker', swarm 'team' cannot be used: it has '{name}', ")
     assert ". Did you mean '" in text
 
 
 def test_a_misspelt_field_that_must_be_there_is_the_missing_one(swarm: dict[str, Any]) -> None:
     swarm["agents"][0]["nmae"] = swarm["agents"][0].pop("name")
     assert _refused(swarm) == (
-        "field 'agents.0' of swarm 'team' has an unknown field 'nmae'. Did you mean 'name'?"
+        "field 'agents.0' of swarm 'team' cannot be used: it has 'nmae', which is not a known "
+        "field. Did you mean 'name'?"
     )
 
 

@@ -118,8 +118,7 @@ class FileBacked(BaseModel):
 
     def __init__(self, **given: Any) -> None:
         path = find_config_file()
-        values = {} if path is None else self._file_values(path)
-        merged = {**values, **given}
+        merged = {**self._file_values(path), **given}
         try:
             super().__init__(**merged)
         except ValidationError as error:
@@ -128,11 +127,10 @@ class FileBacked(BaseModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        kinds = {name: field.annotation for name, field in cls.model_fields.items()}
         cls.nested = frozenset(
             name
-            for name, kind in kinds.items()
-            if isinstance(kind, type) and issubclass(kind, FileBacked)
+            for name, field in cls.model_fields.items()
+            if isinstance(field.annotation, type) and issubclass(field.annotation, FileBacked)
         )
 
     def overrides(self) -> dict[str, Any]:
@@ -149,13 +147,13 @@ class FileBacked(BaseModel):
     def place(self, key: str) -> str:
         """Return what gives a value, as errors name it: the key of the file, or the argument."""
         path = find_config_file()
-        filed = {} if path is None else self._file_values(path)
+        filed = self._file_values(path)
         if key in filed and filed[key] == getattr(self, key):
             return f"{path}: [{self.table}] '{key}'"
         return f"{type(self).__name__}: '{key}'"
 
     @classmethod
-    def _file_values(cls, path: Path) -> dict[str, Any]:
+    def _file_values(cls, path: Path | None) -> dict[str, Any]:
         found: Any = read_config(path)
         for part in cls.table.split("."):
             found = found.get(part, {})
@@ -187,7 +185,7 @@ class FileBacked(BaseModel):
 
 
 @cache
-def _tell_gone(path: Path, table: str, key: str) -> None:
+def _tell_gone(path: Path | None, table: str, key: str) -> None:
     _log.warning("%s: [%s] '%s' has no effect any more; remove it", path, table, key)
 
 

@@ -28,12 +28,7 @@ _ALIASES: Final[Mapping[str, str]] = {
     "excluded": "exclude_tools",
 }
 """Other words for fields that hold something up or forbid it: who drops one lets it happen."""
-_PARTS: Final = {
-    "agents": "agent",
-    "actions": "action",
-    "participants": "participant",
-    "teams": "team",
-}
+_PARTS: Final = ("agents", "actions", "participants", "teams")
 _WORD: Final = re.compile(r"'([^']+)'")
 
 
@@ -56,11 +51,8 @@ def _compiled(shape: Hashable) -> TypeAdapter[Any]:
 
 
 def _told(noun: str, candidate: object, item: ErrorDetails) -> str:
-    place, problem, context = (
-        _place(noun, candidate, item["loc"]),
-        typed_problem(item),
-        item.get("ctx", {}),
-    )
+    place, problem = _place(noun, candidate, item["loc"]), typed_problem(item)
+    context = item.get("ctx", {})
     if isinstance(context.get("error"), ConfigError):  # a sentence of its own
         return before_hint(problem, f" ({place})")
     if item["type"] == "literal_error":
@@ -71,7 +63,8 @@ def _told(noun: str, candidate: object, item: ErrorDetails) -> str:
 def _place(noun: str, candidate: object, path: Sequence[int | str]) -> str:
     """Return ``field 'x' of agent 'y', swarm 'z'``, as far as they have names."""
     holders = [_called(noun, candidate)]
-    if len(path) > 1 and (part := _PARTS.get(str(path[0]))):
+    if len(path) > 1 and path[0] in _PARTS:
+        part = str(path[0]).removesuffix("s")
         holder = _called(part, cast("Any", candidate)[path[0]][path[1]])
         if holder != part:
             holders.insert(0, holder)
@@ -106,7 +99,10 @@ def _check_spelling(noun: str, fields: Mapping[str, object], candidate: Any) -> 
         close = difflib.get_close_matches(name.lower(), absent, n=1, cutoff=_CLOSE)
         if alias in absent or (close and abs(len(close[0]) - len(name)) <= _MOST_LETTERS):
             meant = alias if alias in absent else close[0]
-            raise ValueError(f"has an unknown field '{name}'. Did you mean '{meant}'?")
+            raise ValueError(
+                f"cannot be used: it has '{name}', which is not a known field. "
+                f"Did you mean '{meant}'?"
+            )
         hint = did_you_mean(name, fields)  # the one that is meant is there, too
         which = _called(noun, candidate)
         where = (f" ({which})" if which != noun else "") + (hint and f".{hint}")
