@@ -46,7 +46,7 @@ async def do(server: Counterpart) -> AsyncIterator[Do]:
     async with MAILClient(server.url, "key", config=ClientConfig(timeout=5)) as client:
         session = Session(client, Screen())
         parser = build_parser("mail>", typed=True)
-        yield lambda line: execute(session, parser.parse_args(split(line)))
+        yield lambda line: execute(session, parser.read(split(line)))
 
 
 CASES = [

@@ -132,7 +132,7 @@ def test_a_paused_answer_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -
     shown = capsys.readouterr()
     assert shown.out == 'pay({"amount":40})\n'
     hint = shown.err.splitlines()[-1].removeprefix("continue with: ")
-    arguments = build_parser("", typed=True).parse_args(shlex.split(hint))
+    arguments = build_parser("", typed=True).read(shlex.split(hint))
     assert (arguments.task_id, arguments.resume_from) == ("it's", "breakpoint_tool_call")
     assert arguments.kwargs["breakpoint_tool_call_result"] == [{"call_id": "c-1", "content": "…"}]
 

@@ -1,6 +1,5 @@
 """How flags of ``mail server`` meet the file, and how links are read."""
 
-import argparse
 from pathlib import Path
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from mail.cli import server
 from mail.cli.commands import main
 from mail.cli.credentials import SwarmURL, parse_swarm_url, server_url
+from mail.cli.table import Namespace
 from mail.errors import ConfigError
 
 
@@ -21,10 +21,8 @@ def _file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MAIL_CONFIG_PATH", str(path))
 
 
-def parse(*flags: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    server.configure(parser)
-    return parser.parse_args(flags)
+def parse(*flags: str) -> Namespace:
+    return server.run.read(flags)
 
 
 def test_flags_not_given_leave_the_file_alone() -> None:

@@ -199,7 +199,7 @@ def test_a_file_that_is_not_there_or_no_json_is_code_1(
 
 def test_an_action_of_the_command_must_be_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["swarms"]) == 2
-    assert "ACTION" in capsys.readouterr().err
+    assert "missing command" in capsys.readouterr().err
 
 
 def test_the_current_folder_comes_before_that_of_the_file(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from mail.cli.repl.parsing import Meant, build_parser, command_names, meaning
-from mail.cli.repl.talk import TALK, only
+from mail.cli.repl.talk import TALK, only, section
 from mail.cli.repl.view import Progress, View, arguments_line, how_long, left_out, short_ids
 from mail.errors import MAILError
 
-PARSER = build_parser("mail>", typed=True, more=TALK)
+PARSER = build_parser("mail>", typed=True, more=(section,))
 EVIL = (
     "\x1b[2J\x1b]52;c;ZXZpbA==\x07\x1b]8;;http://evil\x07x\x9b31m\r\u202eabc\u200e\ufeff\u2028\x00"
     "\u200c\u200d\xad\u2060\u3164\uffa0\u115f\u2800x\ufe0f\ufe01\U000e0100\U000e0041\ue000"
@@ -294,7 +294,7 @@ def test_a_pause_offers_what_is_allowed_and_a_replay_tells_the_outcome() -> None
 
 
 def test_help_shows_which_commands_need_a_slash(capsys: pytest.CaptureFixture[str]) -> None:
-    build_parser("mail>", typed=True, more=TALK).print_help()
+    build_parser("mail>", typed=True, more=(section,)).explain()
     told = capsys.readouterr().out
     assert "/approvals (ap)" in told and "/cancel" in told
     assert "/whoami" not in told

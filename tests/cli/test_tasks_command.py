@@ -269,8 +269,8 @@ async def test_tasks_of_callers_without_a_token_are_listed(
     ("arguments", "code", "problem"),
     [
         (("list", "--owner", "alice"), 2, "--owner is written ROLE:ID"),
-        (("list", "--limit", "0"), 2, "must be at least 1"),
-        (("list", "--limit", "x"), 2, "must be at least 1"),
+        (("list", "--limit", "0"), 2, "not in the range 1<=x"),
+        (("list", "--limit", "x"), 2, "is not a valid integer range"),
         (("list", "--url", "http://[h"), 2, "invalid URL"),
         (("list", "--store", "memory://"), 2, "the server's store is in memory"),
         (("list", "--store", "sqlite:///missing.db"), 2, "there is no SQLite file 'missing.db'"),

@@ -7,17 +7,15 @@ folder or file is created.
 import asyncio
 import errno
 import json
-import logging
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from mail.cli.common import DONE, FAILED, USAGE, cleaned, in_flags
-from mail.cli.swarms import find_code, stdout_to_stderr
+from mail.cli.swarms import find_code, silent, stdout_to_stderr
 from mail.config.env import LOG_FORMAT, LOG_LEVEL, current, setting
 from mail.errors import ConfigError, MAILError, PortInUse
 
@@ -63,7 +61,7 @@ def check_server(flags: Mapping[str, Mapping[str, Any]], *, as_json: bool) -> in
     Returns:
         0 if the server could start, 2 if a setting is invalid, 1 for any other error.
     """
-    with stdout_to_stderr(), _silent():
+    with stdout_to_stderr(), silent():
         config, findings = _check_settings(flags)
         find_code(Path.cwd(), Path(config.swarm.source).parent)
         findings += _check_environment()
@@ -80,19 +78,6 @@ def check_server(flags: Mapping[str, Mapping[str, Any]], *, as_json: bool) -> in
         findings += _check_logs(Path("logs"))
     _print(findings, as_json=as_json)
     return max((found.code for found in findings if found.status == "error"), default=DONE)
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    """Suppress log lines, which the findings replace, and compiled modules."""
-    before, nowhere = sys.dont_write_bytecode, logging.NullHandler()
-    logging.getLogger().addHandler(nowhere)  # so that the handler of last resort prints nothing
-    sys.dont_write_bytecode = True
-    try:
-        yield
-    finally:
-        logging.getLogger().removeHandler(nowhere)
-        sys.dont_write_bytecode = before
 
 
 def _print(findings: list[Finding], *, as_json: bool) -> None:

@@ -1,25 +1,26 @@
 """``mail client``: run one command against a server, or many at a prompt.
 
 The arguments are options, the server's URL, and optionally a command with its own arguments.
-Options may also follow the URL. argparse cannot separate these parts, so they are read one by one.
 Large modules are imported only when there is a command to run.
 """
 
-import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
-from mail.cli.common import DONE, INTERRUPTED, USAGE, cleaned, config_path, positive
+import click
+
+from mail.cli.common import DONE, INTERRUPTED, config_path
 from mail.cli.credentials import (
     KEY_VARIABLE,
+    KEYS,
     URL_VARIABLE,
-    add_key_flags,
     api_key,
+    needed_url,
     server_url,
     warn_of_tokens,
 )
+from mail.cli.table import CONFIG, Command, Namespace, argument, command, flag, option, positive
 from mail.config.env import CONFIG_PATH, LOG_LEVEL, overridden, setting
 from mail.errors import ConfigError
 
@@ -31,103 +32,92 @@ if TYPE_CHECKING:
 
 _MOST_BYTES: Final = 64 * 1024 * 1024
 HISTORY: Final = ".mail_history"
-HELP: Final = (["help"], ["?"])
+HELP: Final = (("help",), ("?",))
 
 _PROG: Final = "mail client URL"
-_DESCRIPTION: Final = """\
-Talk to a MAIL server. Without COMMAND, read commands at a prompt or from standard input.
-`mail client URL help` lists the commands.
-"""
-_EPILOG: Final = f"""\
-URL is an http://, https:// or swarm:// URL; its default is the environment variable {URL_VARIABLE}.
-The default of the token is {KEY_VARIABLE} (except with swarm:// links, which have their own token),
-then the one that you gave to `mail login`.
-Exit codes: 0 success, 1 failure, 2 usage error, 3 task paused, 4 no response from the server.
-"""
 
 
-class Call(NamedTuple):
-    """The parsed arguments: the server, the options, and the words of a command."""
+class _Client(Command):
+    """Takes options before and after the URL, and leaves the words of a command alone."""
 
-    url: str
-    api_key: str | None
-    words: list[str]
-    config: str | None
-    timeout: float | None
-    verbose: bool
-    json: bool
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the options and the URL."""
+        given = list(args)
+        left = super().parse_args(ctx, list(args))
+        words: tuple[str, ...] = ctx.params["words"]
+        url = words[0] if words and not _is_command(words[0]) else None
+        if url is not None:
+            at = len(given) - len(words)
+            ctx.params.clear()
+            left = super().parse_args(ctx, given[:at] + given[at + 1 :])
+        ctx.params["url"] = url
+        return left
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Accept all words; `run` parses them."""
-    parser.add_argument("words", nargs=argparse.REMAINDER)
+def _complete(ctx: click.Context, _: click.Parameter, begun: str) -> list[str]:
+    """Return the commands that a word may become."""
+    from mail.cli.repl.parsing import command_names
+
+    known = any(word in command_names() for word in ctx.params.get("words") or ())
+    return [] if known else sorted(name for name in command_names() if name.startswith(begun))
 
 
-def run(arguments: argparse.Namespace) -> int:
+@command(
+    *KEYS,
+    CONFIG,
+    option(
+        "-t", "--timeout", type=positive, metavar="SECONDS", told="seconds to wait for a response"
+    ),
+    flag("-v", "--verbose", told="log requests on standard error"),
+    flag("--json", told="print responses as JSON"),
+    argument(
+        "words",
+        metavar="[URL] [OPTIONS] [COMMAND ...]",
+        nargs=-1,
+        type=click.UNPROCESSED,
+        shell_complete=_complete,
+    ),
+    kind=_Client,
+    context_settings={"allow_interspersed_args": False},
+    epilog=(
+        "Without COMMAND, read commands at a prompt or from standard input. `mail client URL help` "
+        "lists the commands. URL is an http://, https:// or swarm:// URL; its default is the "
+        f"environment variable {URL_VARIABLE}. The default of the token is {KEY_VARIABLE} (except "
+        "with swarm:// links, which have their own token), then the one that you gave to `mail "
+        "login`. Exit codes: 0 success, 1 failure, 2 usage error, 3 task paused, 4 no response "
+        "from the server, 5 ended by the step limit."
+    ),
+)
+def run(arguments: Namespace) -> int:
     """Run one command, or the prompt.
 
     Raises:
         ConfigError: a setting is invalid.
     """
-    try:
-        call = read_call(arguments.words)
-        if call.words[:1] in HELP:
-            return _help(call.words[1:])
-    except SystemExit as stop:  # argparse has printed the reason
-        return stop.code if isinstance(stop.code, int) else USAGE
-    except ConfigError as error:
-        print(cleaned(f"Error: {error}"), file=sys.stderr)
-        return USAGE
+    call = read_call(arguments)
+    if call.words[:1] in HELP:
+        from mail.cli.repl.parsing import build_parser
+
+        build_parser(_PROG, typed=False).explain(call.words[1:2])
+        return DONE
     return _serve(call)
 
 
-def read_call(words: Sequence[str]) -> Call:
-    """Parse the words after ``mail client``.
+def read_call(arguments: Namespace) -> Namespace:
+    """Return the arguments with the server's URL and the token to use, as far as they are known.
 
     Raises:
         ConfigError: the URL is missing or invalid.
-        SystemExit: an option is invalid, or help was requested.
     """
-    parser = _options_parser()
-    options = parser.parse_args(words)
-    rest: list[str] = options.rest
-    given = None
-    if rest and not _is_command(rest[0]):
-        given = rest[0]
-        options = parser.parse_args(rest[1:], options)
-        rest = options.rest
+    given = arguments.url
     named = given or setting(URL_VARIABLE) or ""
-    if not named and rest[:1] not in HELP:
-        parser.error(f"give the server's URL, or set {URL_VARIABLE}")
-    return Call(
-        url=server_url(named) if named else "",
-        api_key=api_key(options.api_key, options.api_key_file, named, typed=given is not None)
-        if named
-        else None,
-        words=rest,
-        config=options.config,
-        timeout=options.timeout,
-        verbose=options.verbose,
-        json=options.json,
-    )
-
-
-def _options_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="mail client",
-        usage="mail client [options] [URL] [options] [COMMAND …]",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        allow_abbrev=False,
-    )
-    add = parser.add_argument
-    add_key_flags(parser)
-    add("-c", "--config", metavar="PATH", help="configuration file (default: mail.toml)")
-    add("-t", "--timeout", type=positive, metavar="SECONDS", help="seconds to wait for a response")
-    add("-v", "--verbose", action="store_true", help="log requests on standard error")
-    add("--json", action="store_true", help="print responses as JSON")
-    add("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    return parser
+    if arguments.words[:1] not in HELP:
+        needed_url(named)
+    if named:
+        keys = (arguments.api_key, arguments.api_key_file)
+        arguments.url = server_url(named)
+        arguments.api_key = api_key(*keys, named, typed=given is not None)
+    return arguments
 
 
 def _is_command(word: str) -> bool:
@@ -138,7 +128,7 @@ def _is_command(word: str) -> bool:
     return word.removeprefix("/") in command_names() or word in ("help", "?")
 
 
-def _serve(call: Call) -> int:
+def _serve(call: Namespace) -> int:
     from mail.config.client import ClientConfig
     from mail.logs.setup import init_logger
 
@@ -152,14 +142,7 @@ def _serve(call: Call) -> int:
     return _talk(call, config)
 
 
-def _help(about: list[str]) -> int:
-    from mail.cli.repl.parsing import build_parser
-
-    build_parser(_PROG, typed=False).parse_args([*about[:1], "--help"])
-    return DONE
-
-
-def _talk(call: Call, config: "ClientConfig") -> int:
+def _talk(call: Namespace, config: "ClientConfig") -> int:
     import asyncio
 
     from mail.client.client import MAILClient
@@ -175,23 +158,20 @@ def _talk(call: Call, config: "ClientConfig") -> int:
             runner.run(client.aclose())
 
 
-def _one(runner: "asyncio.Runner", client: "MAILClient", call: Call) -> int:
+def _one(runner: "asyncio.Runner", client: "MAILClient", call: Namespace) -> int:
     from mail.cli.repl.parsing import build_parser
     from mail.cli.repl.screen import Screen
     from mail.cli.repl.session import Session, execute
 
     parser = build_parser(_PROG, typed=False)
-    try:
-        arguments = parser.parse_args([call.words[0].removeprefix("/"), *call.words[1:]])
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else USAGE
+    arguments = parser.read([call.words[0].removeprefix("/"), *call.words[1:]])
     warn_of_tokens(arguments)
     _read_text(arguments)
     session = Session(client, Screen(), call.json, before=f"mail client {call.url} ")
     return runner.run(execute(session, arguments))
 
 
-def _read_text(arguments: argparse.Namespace) -> None:
+def _read_text(arguments: Namespace) -> None:
     """Read the text of a message from standard input where ``-`` stands for it.
 
     Raises:
@@ -199,9 +179,9 @@ def _read_text(arguments: argparse.Namespace) -> None:
     """
     given = vars(arguments)
     for name in ("body", "text"):
-        if given.get(name) in ("-", ["-"]):
+        if given.get(name) in ("-", ("-",)):
             text = _standard_input()
-            given[name] = [text] if isinstance(given[name], list) else text
+            given[name] = (text,) if isinstance(given[name], tuple) else text
 
 
 def _standard_input() -> str:
@@ -215,7 +195,7 @@ def _standard_input() -> str:
     return text.removesuffix("\n").removesuffix("\r")
 
 
-def _many(runner: "asyncio.Runner", client: "MAILClient", call: Call) -> int:
+def _many(runner: "asyncio.Runner", client: "MAILClient", call: Namespace) -> int:
     from mail.cli.repl.loop import converse, greet
     from mail.cli.repl.screen import Screen
     from mail.cli.repl.session import Session, Talk

@@ -1,20 +1,22 @@
-"""The table of commands, the parser built from it, and the entry point."""
+"""The table of commands, and the entry point."""
 
-import argparse
+import asyncio
 import io
 import os
-import re
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, NoReturn
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Final
+
+import click
 
 from mail.cli import (
     client,
+    credentials,
     db,
     email,
     init,
-    login,
     mcp,
     models,
     ping,
@@ -24,82 +26,104 @@ from mail.cli import (
     tasks,
     token,
     ui,
+    undelivered,
     watch,
 )
 from mail.cli.common import DONE, FAILED, INTERRUPTED, USAGE, cleaned
-from mail.cli.undelivered import OUTBOX, WEBHOOK
-from mail.core.suggest import did_you_mean, hinted
+from mail.cli.table import HELP, Group, Namespace, Sections, argument, command, flag, mistake
 from mail.errors import ConfigError, MAILError, ProtocolError
 from mail.version import get_protocol_version, get_version
 
-
-class Command(NamedTuple):
-    """One command: its name, summary, arguments, and function.
-
-    With ``reads_words`` it parses its options and ``--help`` itself.
-    """
-
-    name: str
-    summary: str
-    configure: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], int]
-    reads_words: bool = False
+_COMPLETE: Final = "_MAIL_COMPLETE"
 
 
-def _no_flags(parser: argparse.ArgumentParser) -> None:
-    """Add no arguments."""
+@command()
+def version(_: Namespace) -> None:
+    """Print the versions."""
+    _print_versions()
 
 
-def _print_versions(arguments: argparse.Namespace) -> int:
+def _print_versions() -> None:
     print(f"MAIL reference implementation version: {get_version()}")
     print(f"MAIL protocol version: {get_protocol_version()}")
     print("(a package of version `x.y.z` speaks protocol version `x.y`)")
-    return DONE
 
 
-COMMANDS: Final = (
-    Command("init", "create a project with a swarm of your own", init.configure, init.run),
-    Command("server", "run the MAIL server", server.configure, server.run),
-    Command("client", "talk to a MAIL server", client.configure, client.run, reads_words=True),
-    Command("ui", "open the console of a MAIL server in a browser", ui.configure, ui.run),
-    Command("login", "keep your token for a MAIL server", login.configure_login, login.run_login),
-    Command("logout", "forget that token", login.configure_logout, login.run_logout),
-    Command("mcp", "be an MCP server whose tools ask a MAIL server", mcp.configure, mcp.run),
-    Command(
-        "models", "check a model, and show what is known of models", models.configure, models.run
-    ),
-    Command("ping", "check whether a MAIL server is reachable", ping.configure, ping.run),
-    Command("db-init", "create the tables of a PostgreSQL database", db.configure, db.run),
-    Command("db", "back up an SQLite database", db.configure_db, db.run_db),
-    Command("token", "create, list and revoke access tokens", token.configure, token.run),
-    Command("tasks", "list, show, cancel and delete tasks", tasks.configure, tasks.run),
-    Command("watch", "show what a task does, and follow it", watch.configure, watch.run),
-    Command("email", "bring new emails to the email assistant", email.configure, email.run),
-    Command(
-        "outbox",
-        "list mail for other swarms, and send it again",
-        OUTBOX.configure,
-        OUTBOX.run,
-    ),
-    Command(
-        "webhook",
-        "list what the webhook has not taken, and send it again",
-        WEBHOOK.configure,
-        WEBHOOK.run,
-    ),
-    Command(
-        "swarms",
-        "validate swarms files, and manage the registry of other swarms",
-        swarms.configure,
-        swarms.run,
-    ),
-    Command(
-        "register",
-        "register the client to open swarm:// links",
-        register.configure,
-        register.run,
-    ),
-    Command("version", "print the package and protocol versions", _no_flags, _print_versions),
+@command(
+    argument("shell", "the shell", type=click.Choice(("bash", "zsh", "fish"))),
+    epilog='For example: eval "$(mail completion bash)"',
+)
+def completion(arguments: Namespace) -> None:
+    """Print the script with which a shell completes the words of a command line."""
+    from click.shell_completion import get_completion_class
+
+    made = get_completion_class(arguments.shell)
+    if made is not None:
+        print(made(MAIL, {}, "mail", _COMPLETE).source())
+
+
+COMMANDS: Final[Sections] = MappingProxyType(
+    {
+        "Run a server": {
+            "init": ("create a project with a swarm of your own", init.run),
+            "server": ("run the MAIL server", server.run),
+            "db-init": ("create the tables of a PostgreSQL database", db.db_init),
+            "db": ("back up an SQLite database", db.db),
+            "models": ("check a model, and show what is known of models", models.models),
+            "swarms": (
+                "validate swarms files, and manage the registry of other swarms",
+                swarms.swarms,
+            ),
+            "token": ("create, list and revoke access tokens", token.token),
+        },
+        "Look after what it does": {
+            "tasks": ("list, show, cancel and delete tasks", tasks.tasks),
+            "outbox": (
+                "list mail for other swarms, send it again, or discard it",
+                undelivered.outbox,
+            ),
+            "webhook": (
+                "list what the webhook has not taken, send it again, or discard it",
+                undelivered.webhook,
+            ),
+        },
+        "Use a server": {
+            "client": ("talk to a MAIL server", client.run),
+            "ui": ("open the console of a MAIL server in a browser", ui.run),
+            "login": ("keep your token for a MAIL server", credentials.login),
+            "logout": ("forget that token", credentials.logout),
+            "ping": ("check whether a MAIL server is reachable", ping.run),
+            "watch": ("show what a task does, and follow it", watch.run),
+            "mcp": ("be an MCP server whose tools ask a MAIL server", mcp.run),
+            "email": ("bring new emails to the email assistant", email.email),
+            "register": ("register the client to open swarm:// links", register.run),
+        },
+        "About this program": {
+            "completion": ("print what makes a shell complete commands", completion),
+            "version": ("print the package and protocol versions", version),
+        },
+    }
+)
+"""The commands by section, each with what it is for."""
+
+
+def _begin(version: bool) -> None:
+    """Print the versions or the help if there is no command."""
+    ctx = click.get_current_context()
+    if version:
+        _print_versions()
+        ctx.exit()
+    if ctx.invoked_subcommand is None:
+        print(ctx.get_help())
+
+
+MAIL: Final = Group(
+    COMMANDS,
+    help="Run, manage and talk to a MAIL server.",
+    params=[flag("--version", told="same as 'mail version'")],
+    callback=_begin,
+    invoke_without_command=True,
+    context_settings={"help_option_names": HELP},
 )
 
 
@@ -112,23 +136,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code (see `mail.cli.common`).
     """
-    _forgive_output()
-    parser = _build_parser()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # escape what its encoding does not have
+            stream.reconfigure(errors="backslashreplace")
+    if asked := os.environ.get(_COMPLETE):
+        from click.shell_completion import shell_complete
+
+        return shell_complete(MAIL, {}, "mail", _COMPLETE, asked)
     try:
-        arguments = parser.parse_args(argv)
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else USAGE
-    if arguments.command is None and not arguments.version:
-        parser.print_help()
-        return DONE
-    try:
-        return _run(arguments)
+        code = _run(list(sys.argv[1:] if argv is None else argv))
+    except click.exceptions.Exit as end:
+        code = end.exit_code
+    except click.UsageError as error:
+        code = _fail(mistake(error), USAGE)
     except (ConfigError, ProtocolError) as error:
-        return _fail(error, USAGE)
+        code = _fail(str(error), USAGE)
     except KeyboardInterrupt:
-        return INTERRUPTED
+        code = INTERRUPTED
+    except (MAILError, OSError) as error:
+        code = _fail(str(error), FAILED)
     except Exception as error:  # noqa: BLE001 - a fault of ours, or of code that a swarm names, too
-        return _fail(error, FAILED) if isinstance(error, MAILError | OSError) else _break(error)
+        from mail.redaction import redact_foreign
+
+        text = "".join(traceback.format_exception(error))
+        print(cleaned(redact_foreign(text, most=len(text))), end="", file=sys.stderr)
+        code = FAILED
+    return code
 
 
 def email_main(argv: Sequence[str] | None = None) -> int:
@@ -136,99 +169,22 @@ def email_main(argv: Sequence[str] | None = None) -> int:
     return main(["email", *(sys.argv[1:] if argv is None else argv)])
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    run: Callable[[argparse.Namespace], int]
-    run = _print_versions if arguments.version else arguments.run
+def _run(words: list[str]) -> int:
     try:
-        code = run(arguments)
+        with MAIL.make_context("mail", words) as ctx:
+            code = MAIL.invoke(ctx)
+        if asyncio.iscoroutine(code):
+            code = asyncio.run(code)
         if sys.stdout is not None:  # it is None where the descriptor was closed
             sys.stdout.flush()
     except BrokenPipeError:  # the reader has closed the pipe; nothing is left to flush
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
-    return code
+    return code or DONE
 
 
-class _Parser(argparse.ArgumentParser):
-    """Takes options in full, and suggests commands and options for misspelt ones."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options, allow_abbrev=False)
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse words; the subcommand that does not know a word is the one that shows its usage."""
-        found, stray = super().parse_known_args(args, namespace)
-        if stray:
-            name = next((word.partition("=")[0] for word in stray if word.startswith("-")), "")
-            known = [flag for flag in self._option_string_actions if flag.startswith("--")]
-            self.error(hinted(f"unrecognized arguments: {' '.join(stray)}", name, known))
-        return found, stray
-
-    def error(self, message: str) -> NoReturn:
-        found = re.fullmatch(
-            r"argument COMMAND: invalid choice: (['\"])(.*)\1 \(.*\)", message, re.S
-        )
-        if found:
-            names = [command.name for command in COMMANDS]
-            meant = self._verbs_like(found[2]) or did_you_mean(found[2], names)
-            message = f"there is no command '{found[2]}'.{meant} `mail` lists the commands"
-        super().error(message)
-
-    def _verbs_like(self, verb: str) -> str:
-        """Return a suggestion for a verb without its command: ``validate`` is of ``swarms``."""
-        commands = _verbs(self).items()
-        found = [f"'mail {name} {verb}'" for name, sub in commands if verb in _verbs(sub)]
-        return f" Did you mean {' or '.join(found)}?" if found else ""
-
-
-def _verbs(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """Return the commands of a parser by their names."""
-    found: dict[str, argparse.ArgumentParser] = {}
-    for action in parser._actions:  # noqa: SLF001 - argparse tells it nowhere else
-        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
-            found |= action.choices
-    return found
-
-
-def _build_parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="mail", description="Run, manage and talk to a MAIL server.")
-    parser.add_argument("--version", action="store_true", help="same as 'mail version'")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    for command in COMMANDS:
-        # With a prefix that nobody types, all arguments are plain words.
-        prefix = "\0" if command.reads_words else "-"
-        description = f"{command.summary[0].upper()}{command.summary[1:]}."
-        sub = commands.add_parser(
-            command.name,
-            help=command.summary,
-            description=description,
-            add_help=not command.reads_words,
-            prefix_chars=prefix,
-        )
-        command.configure(sub)
-        sub.set_defaults(run=command.run)
-    return parser
-
-
-def _break(error: Exception) -> int:
-    """Print the traceback of what nobody foresaw, without secrets."""
-    from mail.redaction import redact_foreign
-
-    text = "".join(traceback.format_exception(error))
-    print(cleaned(redact_foreign(text, most=len(text))), end="", file=sys.stderr)
-    return FAILED
-
-
-def _fail(error: Exception, code: int) -> int:
+def _fail(text: str, code: int) -> int:
     from mail.logs.setup import redact
 
-    text = " ".join(redact(str(error)).split())
-    print(cleaned(f"mail: {text}"), file=sys.stderr)
+    print(cleaned(f"mail: {' '.join(redact(text).split())}"), file=sys.stderr)
     return code
-
-
-def _forgive_output() -> None:
-    """Escape characters that the terminal's encoding does not have, instead of failing."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")

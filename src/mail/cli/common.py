@@ -1,7 +1,5 @@
 """What commands share: exit codes, flags that stand for settings, and text safe to print."""
 
-import argparse
-import math
 import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -55,35 +53,6 @@ def in_flags(text: str) -> str:
     for argument, flag in _FLAG_OF.items():
         text = text.replace(argument, flag)
     return text
-
-
-_MOST_DIGITS: Final = 18
-
-
-def whole_number(text: str) -> int:
-    """Read an argument that is a whole number above 0.
-
-    Raises:
-        argparse.ArgumentTypeError: it is none.
-    """
-    if not (text.isdecimal() and len(text) <= _MOST_DIGITS and int(text)):
-        raise argparse.ArgumentTypeError("must be a whole number and must be at least 1")
-    return int(text)
-
-
-def positive(text: str) -> float:
-    """Read an argument that is a finite number above 0.
-
-    Raises:
-        argparse.ArgumentTypeError: it is none.
-    """
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError("must be a number above 0")
-    return value
 
 
 # The console has the same rule, in `parts.js`.

@@ -5,7 +5,7 @@ user has logged in to. A token is in the system's keyring, through the ``keyring
 that file when the user asked for it. The keyring is opened for servers of that list only.
 """
 
-import argparse
+import asyncio
 import getpass
 import importlib
 import json
@@ -14,14 +14,16 @@ import secrets
 import stat
 import sys
 import warnings
-from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
-from mail.cli.common import cleaned
+import click
+
+from mail.cli.common import DONE, FAILED, cleaned
+from mail.cli.table import JSON, Namespace, argument, command, flag, option
 from mail.config.env import base_folder, expanded, setting
 from mail.errors import ClientDecodeError, ConfigError, MAILError
 
@@ -95,28 +97,27 @@ _OWN_INSTEAD: Final = f"{KEY_VARIABLE}, --api-key-file or `mail login`"
 _OTHER_INSTEAD: Final = "this command at the prompt, or on standard input, of `mail client URL`"
 
 
-def add_key_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that name a token."""
-    parser.add_argument("-ak", "--api-key", metavar="KEY", help="your token, visible to others")
-    parser.add_argument("--api-key-file", metavar="PATH", help="a file that contains your token")
+KEYS: Final = (
+    option("-ak", "--api-key", metavar="KEY", told="your token, visible to others"),
+    option("--api-key-file", metavar="PATH", told="a file that contains your token"),
+)
 
 
-def add_server_flags(
-    parser: argparse.ArgumentParser,
-    url: str,
-    action: Callable[[argparse.Namespace], Coroutine[Any, Any, None]],
-) -> None:
-    """Add the flags of a subcommand that asks a server when it is given one, and what it does.
+def at_server(told: str) -> tuple[click.Parameter, ...]:
+    """Return the flags of a command that asks a server when it is given one with ``--url``."""
+    return (option("--url", metavar="URL", told=told), *KEYS, JSON)
 
-    Args:
-        parser: The parser of the subcommand.
-        url: What ``--url`` is for.
-        action: What the subcommand does.
+
+def needed_url(given: str | None, told: str = "give the server's URL") -> str:
+    """Return a URL as it was given, or that of the environment.
+
+    Raises:
+        ConfigError: there is none; it says what is ``told``.
     """
-    parser.add_argument("--url", help=url)
-    add_key_flags(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(action=action)
+    url = given or setting(URL_VARIABLE)
+    if not url:
+        raise ConfigError(f"{told}, or set {URL_VARIABLE}")
+    return url
 
 
 def api_key(given: str | None, file: str | None, url: str, *, typed: bool = True) -> str | None:
@@ -155,7 +156,7 @@ def warn_of_exposure(given: str | None, url: str) -> None:
         print(f"{_EXPOSED}{_OWN_INSTEAD}", file=sys.stderr)
 
 
-def warn_of_tokens(arguments: argparse.Namespace) -> None:
+def warn_of_tokens(arguments: Namespace) -> None:
     """Print a warning when a command of ``mail client`` was given a token as an argument."""
     given = vars(arguments)
     if given.get("api_key"):
@@ -331,8 +332,8 @@ def _checked(text: str, empty: str) -> str:
     return token
 
 
-async def ask_server(arguments: argparse.Namespace, method: str, *given: Any, **more: Any) -> Any:
-    """Call a method of `MAILClient` at the server that `add_server_flags` names.
+async def ask_server(arguments: Namespace, method: str, *given: Any, **more: Any) -> Any:
+    """Call a method of `MAILClient` at the server that `at_server` names.
 
     Raises:
         ConfigError: the address or the token is missing or invalid.
@@ -355,3 +356,50 @@ def listed_in(answer: object, name: str) -> list[dict[str, Any]]:
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
         raise ClientDecodeError(f"the server's answer has no list of {name}")
     return found
+
+
+_URL: Final = argument("url", f"the server's URL (default: {URL_VARIABLE})", required=False)
+
+
+@command(_URL, flag("--file", told="keep the token in a private file, not in the keyring"))
+def login(arguments: Namespace) -> int:
+    """Ask for a token, check it at the server, and keep it.
+
+    Raises:
+        ConfigError: the URL, the token or the file of credentials is invalid.
+        MAILError: there is no keyring, or the server does not accept the token.
+    """
+    url = server_url(needed_url(arguments.url))
+    keyring = None if arguments.file else open_keyring()  # before anybody is asked for a secret
+    token = read_token(url)
+    role, identifier = asyncio.run(_whoami(url, token))
+    keep(url, token, keyring)
+    place = credentials_file() if keyring is None else f"the keyring ({keyring.name})"
+    print(cleaned(f"logged in to {url} as {role} '{identifier}'; the token is kept in {place}"))
+    return DONE
+
+
+@command(_URL)
+def logout(arguments: Namespace) -> int:
+    """Forget the token of a server; it stays valid until it is revoked.
+
+    Raises:
+        ConfigError: the URL or the file of credentials is invalid.
+    """
+    url = server_url(needed_url(arguments.url))
+    if forget(url):
+        print(cleaned(f"logged out of {url}; the token itself stays valid until it is revoked"))
+        return DONE
+    print(cleaned(f"not logged in to {url}"), file=sys.stderr)
+    return FAILED
+
+
+async def _whoami(url: str, token: str) -> tuple[str, str]:
+    from mail.client.client import MAILClient
+
+    async with MAILClient(url, token) as client:
+        who: dict[str, object] = {**await client.get_whoami()}
+    role, identifier = who.get("role"), who.get("id")
+    if not isinstance(role, str) or not isinstance(identifier, str):
+        raise MAILError(f"{url} does not say whose the token is; is it a MAIL server?")
+    return "participant" if who.get("participant") is True else role, identifier

@@ -4,28 +4,24 @@ The output of ``db-init`` is documented. It runs in one transaction, so a databa
 incomplete, and running it again changes nothing.
 """
 
-import argparse
 import asyncio
 import sys
 from pathlib import Path
 
 from mail.cli.common import DONE, FAILED, cleaned, config_path
-from mail.cli.stores import add_store_flags, missing_database, server_settings
+from mail.cli.stores import STORE, missing_database, server_settings
+from mail.cli.table import CONFIG, Group, Namespace, argument, command, option
 from mail.config.env import CONFIG_PATH, DATABASE_URL, overridden, setting
 from mail.errors import ConfigError, StoreError
 
 _SCHEMES = ("postgresql:", "postgres:")
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the flags."""
-    parser.add_argument(
-        "--store", metavar="URL", help="database URL (default: DATABASE_URL, then mail.toml)"
-    )
-    parser.add_argument("-c", "--config", metavar="PATH", help="configuration file")
-
-
-def run(arguments: argparse.Namespace) -> int:
+@command(
+    option("--store", metavar="URL", told="database URL (default: DATABASE_URL, then mail.toml)"),
+    CONFIG,
+)
+def db_init(arguments: Namespace) -> int:
     """Create the tables and verify them.
 
     Returns:
@@ -41,17 +37,16 @@ def run(arguments: argparse.Namespace) -> int:
         return FAILED
 
 
-def configure_db(parser: argparse.ArgumentParser) -> None:
-    """Add the subcommand ``backup``."""
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    backup = verbs.add_parser(
-        "backup", help="copy the SQLite database, also while a server uses it"
-    )
-    backup.add_argument("file", metavar="FILE", type=Path, help="the copy; it must not exist")
-    add_store_flags(backup)
+db = Group()
 
 
-def run_db(arguments: argparse.Namespace) -> int:
+@db.add(
+    "backup",
+    "copy the SQLite database, also while a server uses it",
+    argument("file", "the copy; it must not exist", type=Path),
+    *STORE,
+)
+def backup(arguments: Namespace) -> int:
     """Copy the server's SQLite database to a file.
 
     Raises:
@@ -102,7 +97,7 @@ async def _initialise(url: str) -> int:
     return DONE
 
 
-def _database_url(arguments: argparse.Namespace) -> str:
+def _database_url(arguments: Namespace) -> str:
     """Return the URL of a PostgreSQL database.
 
     Raises:

@@ -4,17 +4,16 @@ Each unread email of the mailbox becomes one task, once: the task's id follows f
 Message-ID and its author, so that neither a restart nor a second process starts another one.
 """
 
-import argparse
 import asyncio
 import hashlib
 import json
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from mail.cli.common import cleaned, one_line, positive, whole_number
-from mail.cli.credentials import URL_VARIABLE, add_server_flags, api_key, server_url
-from mail.config.env import setting
-from mail.errors import ClientHTTPError, ConfigError, MAILError
+from mail.cli.common import cleaned, one_line
+from mail.cli.credentials import URL_VARIABLE, api_key, at_server, needed_url, server_url
+from mail.cli.table import COUNT, Group, Namespace, flag, option, positive
+from mail.errors import ClientHTTPError, MAILError
 
 if TYPE_CHECKING:
     from mail.client.client import MAILClient
@@ -29,35 +28,6 @@ _CROWDED: Final = (
 )
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the subcommand ``ingest``."""
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    ingest = verbs.add_parser("ingest", help="start a task for each new email")
-    ingest.add_argument(
-        "--limit", type=whole_number, default=20, help="tasks to start at a time (default 20)"
-    )
-    ingest.add_argument(
-        "--watch", type=positive, metavar="SECONDS", help="go on, and look so often for new ones"
-    )
-    ingest.add_argument(
-        "--mark-ignored",
-        action="store_true",
-        help="mark emails as read whose task has ended without that",
-    )
-    add_server_flags(ingest, f"the server whose swarm handles emails (or {URL_VARIABLE})", _ingest)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Run the subcommand.
-
-    Raises:
-        ConfigError: an argument or a setting is invalid.
-        MAILError: the mailbox or the server failed.
-    """
-    asyncio.run(arguments.action(arguments))
-    return 0
-
-
 def email_task_id(email: "Email") -> str:
     """Return the id of the task of an email: the same one each time it is fetched.
 
@@ -67,14 +37,25 @@ def email_task_id(email: "Email") -> str:
     return "email-" + hashlib.sha256(f"{name}\0{email.author}".encode()).hexdigest()[:32]
 
 
-async def _ingest(arguments: argparse.Namespace) -> None:
+email = Group()
+
+
+@email.add(
+    "ingest",
+    "start a task for each new email",
+    option("--limit", type=COUNT, default=20, told="tasks to start at a time (default 20)"),
+    option(
+        "--watch", type=positive, metavar="SECONDS", told="go on, and look so often for new ones"
+    ),
+    flag("--mark-ignored", told="mark emails as read whose task has ended without that"),
+    *at_server(f"the server whose swarm handles emails (or {URL_VARIABLE})"),
+)
+async def _ingest(arguments: Namespace) -> None:
     from mail.client.client import MAILClient
     from mail.config.stdlib import EmailConfig
     from mail.stdlib.email.backends import open_backend
 
-    url = arguments.url or setting(URL_VARIABLE)
-    if not url:
-        raise ConfigError(f"say which server handles the emails: --url, or {URL_VARIABLE}")
+    url = needed_url(arguments.url, "say with --url which server handles the emails")
     key = api_key(arguments.api_key, arguments.api_key_file, url)
     mailbox = await asyncio.to_thread(open_backend, EmailConfig())
     async with MAILClient(server_url(url), key) as client:
@@ -92,9 +73,7 @@ async def _ingest(arguments: argparse.Namespace) -> None:
 class _Ingest:
     """Takes up new emails of a mailbox as tasks of a server."""
 
-    def __init__(
-        self, arguments: argparse.Namespace, mailbox: "Backend", client: "MAILClient"
-    ) -> None:
+    def __init__(self, arguments: Namespace, mailbox: "Backend", client: "MAILClient") -> None:
         self._arguments, self._mailbox, self._client = arguments, mailbox, client
         self._known: set[str] = set()
 

@@ -1,12 +1,12 @@
 """``mail init``: create a project that runs offline: a swarm, an action and tests."""
 
-import argparse
 import importlib.util
 import shlex
 from importlib import resources
 from pathlib import Path
 from typing import Final
 
+from mail.cli.table import Namespace, argument, command
 from mail.errors import ConfigError
 
 _FILES: Final = (
@@ -36,18 +36,15 @@ Run the tests, which need neither the server nor a model:
 model.py selects the model; README.md explains the files."""
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the folder."""
-    parser.add_argument(
+@command(
+    argument(
         "folder",
-        nargs="?",
+        "where to create the project (default: the current folder)",
         type=Path,
         default=Path(),
-        help="where to create the project (default: the current folder)",
     )
-
-
-def run(arguments: argparse.Namespace) -> int:
+)
+def run(arguments: Namespace) -> int:
     """Write the files of the project and print the next commands.
 
     Raises:

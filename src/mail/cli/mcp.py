@@ -1,6 +1,5 @@
 """``mail mcp``: be an MCP server on standard input and output, whose tools ask a MAIL server."""
 
-import argparse
 import asyncio
 import json
 import sys
@@ -11,8 +10,15 @@ from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 from mail.cli.common import DONE, cleaned
-from mail.cli.credentials import KEY_VARIABLE, URL_VARIABLE, add_key_flags, api_key, server_url
-from mail.config.env import setting
+from mail.cli.credentials import (
+    KEY_VARIABLE,
+    KEYS,
+    URL_VARIABLE,
+    api_key,
+    needed_url,
+    server_url,
+)
+from mail.cli.table import Namespace, argument, command, option
 from mail.core.suggest import hinted
 from mail.errors import ConfigError, MAILError, ToolError
 
@@ -41,37 +47,30 @@ code --add-mcp {vscode}
 """
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.description = (
-        "Be an MCP server on standard input and output, whose tools ask a MAIL server; "
-        f"`{parser.prog} {_CONFIG} [URL]` prints the line that adds MAIL to the clients in common "
-        "use."
-    )
-    parser.add_argument(
+@command(
+    argument(
         "words",
+        f"the MAIL server (default: {URL_VARIABLE})",
         metavar=f"[{_CONFIG}] [URL]",
-        nargs="*",
-        help=f"the MAIL server (default: {URL_VARIABLE})",
-    )
-    parser.add_argument(
+        nargs=-1,
+    ),
+    option(
         "--tools",
         default="",
         metavar="PROFILES",
-        help=f"the tools to offer: {', '.join(_PROFILES)} (default: desk for participants)",
-    )
-    parser.add_argument(
+        told=f"the tools to offer: {', '.join(_PROFILES)} (default: desk for participants)",
+    ),
+    option(
         "--root",
-        action="append",
-        default=[],
+        multiple=True,
         metavar="FOLDER",
-        help="let the tools read and save files in this folder (default: in none); may be repeated",
-    )
-    parser.add_argument("--name", default="mail", help="with config, how clients are to call it")
-    add_key_flags(parser)
-
-
-def run(arguments: argparse.Namespace) -> int:
+        told="let the tools read and save files in this folder (default: in none); may be repeated",
+    ),
+    option("--name", default="mail", told="with config, how clients are to call it"),
+    *KEYS,
+    epilog=f"`mail mcp {_CONFIG} [URL]` prints the lines that add MAIL to clients in common use.",
+)
+def run(arguments: Namespace) -> int:
     """Serve until standard input ends, or print lines of configuration.
 
     Raises:
@@ -80,14 +79,13 @@ def run(arguments: argparse.Namespace) -> int:
     from mail.mcp.files import LocalFiles
     from mail.mcp.tools import tools_of
 
-    words, shows = list(arguments.words), arguments.words[:1] == [_CONFIG]
+    words = list(arguments.words)
+    shows = words[:1] == [_CONFIG]
     if shows:
         del words[0]
     if len(words) > 1:
         raise ConfigError(hinted(f"'{words[0]}' is too much", words[0], [_CONFIG]))
-    named = words[0] if words else setting(URL_VARIABLE) or ""
-    if not named:
-        raise ConfigError(f"give the server's URL, or set {URL_VARIABLE}")
+    named = needed_url(words[0] if words else None)
     profiles = [part.strip() for part in arguments.tools.split(",") if part.strip()]
     try:
         tools_of(profiles)

@@ -1,15 +1,15 @@
 """``mail models``: what is known of models, and a check of one with a real conversation."""
 
-import argparse
 import asyncio
 import json
-import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+import click
 
 from mail.cli.common import (
     DONE,
@@ -18,10 +18,10 @@ from mail.cli.common import (
     cleaned,
     config_path,
     one_line,
-    positive,
     print_table,
 )
-from mail.cli.swarms import find_code, stdout_to_stderr
+from mail.cli.swarms import find_code, silent, stdout_to_stderr
+from mail.cli.table import CONFIG, JSON, Group, Namespace, argument, flag, option, positive
 from mail.config.env import CONFIG_PATH, overridden
 from mail.core.suggest import hinted
 from mail.errors import ConfigError
@@ -40,72 +40,33 @@ _NO_ADDRESS: Final = "https://address-not-set.invalid"
 _ADDRESS_ENDS: Final = ("_BASE", "_URL", "_ENDPOINT", "_HOST")
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the subcommands."""
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(work=_list)
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
-    listing = verbs.add_parser("list", help="list what is known of models (the default)")
-    listing.set_defaults(work=_list)
-    show = verbs.add_parser("show", help="show what is known of one model")
-    show.add_argument("model", metavar="MODEL", help="for example openai/gpt-5-mini")
-    show.set_defaults(work=_show)
-    check = verbs.add_parser("check", help="have a tiny conversation with a model")
-    _configure_check(check)
-    check.set_defaults(work=_check)
-    for verb in (show, check):
-        verb.add_argument(
-            "--tool-format",
-            choices=("completions", "responses"),
-            help="without --agent: the tool format (default responses)",
-        )
-    for verb in (listing, show, check):
-        # Or the default of the verb would come before what was said in front of it.
-        verb.add_argument(
-            "--json", action="store_true", default=argparse.SUPPRESS, help="print JSON"
-        )
+@click.group("models", cls=Group, invoke_without_command=True, params=[JSON])
+@click.pass_context
+def models(ctx: click.Context, json: bool) -> int | None:
+    """Check a model, and show what is known of models."""
+    if ctx.invoked_subcommand is None:
+        return _print_rows(json)
+    ctx.default_map = {name: {"json": json} for name in models.commands}
+    return None
 
 
-def _configure_check(check: argparse.ArgumentParser) -> None:
-    check.add_argument("model", metavar="MODEL", nargs="?", help="by default the agent's model")
-    check.add_argument("--agent", metavar="NAME", help="as this agent of your swarm asks it")
-    check.add_argument(
-        "--swarm",
-        metavar="[FILE/]NAME",
-        help="the agent's swarm, a swarms file, or both (default: the server's)",
-    )
-    check.add_argument("-c", "--config", metavar="PATH", help="configuration file")
-    check.add_argument(
-        "--effort", metavar="EFFORT", help="without --agent: reasoning_effort of the model"
-    )
-    check.add_argument(
-        "--dry-run", action="store_true", help="show what would be sent, and send nothing"
-    )
-    check.add_argument("--show-request", action="store_true", help="show what was sent, too")
-    check.add_argument(
-        *("-t", "--timeout"),
-        type=positive,
-        default=_SECONDS,
-        metavar="SECONDS",
-        help=f"the longest that it may take (default {_SECONDS:g})",
-    )
+_TOOL_FORMAT: Final = option(
+    "--tool-format",
+    type=click.Choice(("completions", "responses")),
+    told="without --agent: the tool format (default responses)",
+)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run the subcommand.
-
-    Raises:
-        ConfigError: an argument or a setting is invalid.
-    """
-    code: int = arguments.work(arguments)
-    return code
+@models.add("list", "list what is known of models (the default)", JSON)
+def _list(arguments: Namespace) -> int:
+    return _print_rows(arguments.json)
 
 
-def _list(arguments: argparse.Namespace) -> int:
+def _print_rows(as_json: bool) -> int:
     """Print the rows of the table of models."""
     from mail.llm.rows import ROWS
 
-    if arguments.json:
+    if as_json:
         print(json.dumps([_fields(row) for row in ROWS], indent=2))
         return DONE
     lines = [("ROW", "PROVIDER", "MODELS", "FORCED TOOLS", "THINKS", "EFFORTS", "CHECKED")]
@@ -125,7 +86,14 @@ def _list(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _show(arguments: argparse.Namespace) -> int:
+@models.add(
+    "show",
+    "show what is known of one model",
+    argument("model", "for example openai/gpt-5-mini"),
+    _TOOL_FORMAT,
+    JSON,
+)
+def _show(arguments: Namespace) -> int:
     """Print the profile of one model."""
     profile = _profile(arguments.model, arguments.tool_format or "responses")
     if arguments.json:
@@ -189,12 +157,36 @@ class _Subject:
     ends: bool = True
 
 
-def _check(arguments: argparse.Namespace) -> int:
+@models.add(
+    "check",
+    "have a tiny conversation with a model",
+    argument("model", "by default the agent's model", required=False),
+    option("--agent", metavar="NAME", told="as this agent of your swarm asks it"),
+    option(
+        "--swarm",
+        metavar="[FILE/]NAME",
+        told="the agent's swarm, a swarms file, or both (default: the server's)",
+    ),
+    CONFIG,
+    option("--effort", metavar="EFFORT", told="without --agent: reasoning_effort of the model"),
+    flag("--dry-run", told="show what would be sent, and send nothing"),
+    flag("--show-request", told="show what was sent, too"),
+    option(
+        *("-t", "--timeout"),
+        type=positive,
+        default=_SECONDS,
+        metavar="SECONDS",
+        told=f"the longest that it may take (default {_SECONDS:g})",
+    ),
+    _TOOL_FORMAT,
+    JSON,
+)
+def _check(arguments: Namespace) -> int:
     with overridden(CONFIG_PATH, config_path(arguments.config)):
         return _checked(arguments)
 
 
-def _checked(arguments: argparse.Namespace) -> int:
+def _checked(arguments: Namespace) -> int:
     from mail.llm.litellm_model import load_library
     from mail.llm.provider_env import missing_variables, model_problem
 
@@ -207,7 +199,7 @@ def _checked(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"model '{subject.use.model}' cannot be used: {problem}")
     row = _row(litellm, subject)
     sends = not (problem or arguments.dry_run)
-    with stdout_to_stderr(), _quiet(), _stand_ins([] if sends else missing):
+    with stdout_to_stderr(), silent(), _stand_ins([] if sends else missing):
         check = asyncio.run(_converse(subject, arguments.timeout, send=sends))
     check.findings.append(row)
     if sends:
@@ -231,7 +223,7 @@ def _row(litellm: Any, subject: _Subject) -> "Finding":
     return Finding("profile", "ok", text + also)
 
 
-def _subject(arguments: argparse.Namespace) -> _Subject:
+def _subject(arguments: Namespace) -> _Subject:
     """Return what is to be checked.
 
     Raises:
@@ -239,9 +231,9 @@ def _subject(arguments: argparse.Namespace) -> _Subject:
     """
     if arguments.agent is None and arguments.swarm is None:
         return _bare(arguments)
-    for flag in ("effort", "tool_format"):
-        if getattr(arguments, flag):
-            name = flag.replace("_", "-")
+    for given in ("effort", "tool_format"):
+        if getattr(arguments, given):
+            name = given.replace("_", "-")
             raise ConfigError(f"--{name} goes without --agent: an agent has settings of its own")
     agent, place = _agent(arguments)
     own = agent.agent_params
@@ -273,7 +265,7 @@ def _check_asks_provider(agent: str, llm: str, params: Mapping[str, Any]) -> Non
         )
 
 
-def _bare(arguments: argparse.Namespace) -> _Subject:
+def _bare(arguments: Namespace) -> _Subject:
     from mail.factories import LiteLLMSupervisorFunction
     from mail.llm.provider_env import ModelUse
     from mail.llm.resolve import is_scripted
@@ -296,7 +288,7 @@ def _bare(arguments: argparse.Namespace) -> _Subject:
     return _Subject(model, function, ModelUse(_CHECKER, model, tool_format, use_proxy=False))
 
 
-def _agent(arguments: argparse.Namespace) -> "tuple[MAILAgent, str]":
+def _agent(arguments: Namespace) -> "tuple[MAILAgent, str]":
     """Return an agent of a swarm in a file, and where it is."""
     from mail.api import MAILSwarmTemplate
 
@@ -312,7 +304,7 @@ def _agent(arguments: argparse.Namespace) -> "tuple[MAILAgent, str]":
     return agents[wanted], f"{name} ({file})"
 
 
-def _place(arguments: argparse.Namespace) -> tuple[Path, str]:
+def _place(arguments: Namespace) -> tuple[Path, str]:
     """Return the swarms file and the swarm in it."""
     from mail.config.server import ServerConfig, resolve_swarms_file
     from mail.swarms_json.utils import load_swarms_json_from_file
@@ -328,17 +320,6 @@ def _place(arguments: argparse.Namespace) -> tuple[Path, str]:
     if served.name in names or len(names) == 1:
         return Path(given), served.name if served.name in names else names[0]
     raise ConfigError(f"{given} has {len(names)} swarms: say which, --swarm {given}/{names[0]}")
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep log lines from being printed: the findings say what they would."""
-    nowhere = logging.NullHandler()
-    logging.getLogger().addHandler(nowhere)
-    try:
-        yield
-    finally:
-        logging.getLogger().removeHandler(nowhere)
 
 
 @contextmanager
@@ -370,7 +351,7 @@ async def _converse(subject: _Subject, timeout: float, *, send: bool) -> "ModelC
         await close_clients()
 
 
-def _tell(arguments: argparse.Namespace, subject: _Subject, check: "ModelCheck") -> int:
+def _tell(arguments: Namespace, subject: _Subject, check: "ModelCheck") -> int:
     """Print what was found."""
     if arguments.json:
         found = {
@@ -393,7 +374,7 @@ def _tell(arguments: argparse.Namespace, subject: _Subject, check: "ModelCheck")
 
 
 def _tell_unsent(
-    arguments: argparse.Namespace,
+    arguments: Namespace,
     subject: _Subject,
     check: "ModelCheck",
     problem: str | None,

@@ -1,29 +1,31 @@
 """``mail ping``: check a server's health. Uses only the standard library, to start fast."""
 
-import argparse
 import http.client
 import json
 import urllib.error
 import urllib.request
 from typing import Any, Final
 
-from mail.cli.common import cleaned, one_line, positive
+from mail.cli.common import cleaned, one_line
 from mail.cli.credentials import server_url, warn_of_exposure
+from mail.cli.table import Namespace, argument, command, option, positive
 from mail.errors import ConfigError, MAILError
 from mail.version import get_version
 
 _MOST_BYTES: Final = 1024 * 1024
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``mail ping``."""
-    parser.add_argument("url", help="the server: http://, https:// or swarm:// URL")
-    parser.add_argument(
-        "-t", "--timeout", type=positive, default=5.0, help="seconds to wait (default 5)"
-    )
-
-
-def run(arguments: argparse.Namespace) -> int:
+@command(
+    argument("url", "the server: http://, https:// or swarm:// URL"),
+    option(
+        *("-t", "--timeout"),
+        type=positive,
+        default=5.0,
+        metavar="SECONDS",
+        told="seconds to wait (default 5)",
+    ),
+)
+def run(arguments: Namespace) -> int:
     """Print the server's health on one line; return 1 if the server cannot be reached."""
     try:
         url = server_url(arguments.url)

@@ -4,7 +4,6 @@ On Linux this follows the XDG specifications: it writes a desktop entry for the 
 the default with ``xdg-mime`` or, without that program, directly in ``mimeapps.list``.
 """
 
-import argparse
 import os
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from mail.cli.common import DONE, FAILED
+from mail.cli.table import Namespace, command
 from mail.config.env import base_folder
 
 DESKTOP_FILE: Final = "mail-swarm.desktop"
@@ -51,11 +51,8 @@ Set-ItemProperty -Path "HKLM:\\SOFTWARE\\Classes\\swarm\\shell\\open\\command" `
 """
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add no arguments."""
-
-
-def run(arguments: argparse.Namespace) -> int:
+@command()
+def run(arguments: Namespace) -> int:
     """Register the handler on this system."""
     return register(sys.platform)
 

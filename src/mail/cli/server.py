@@ -1,54 +1,54 @@
 """``mail server``: combine flags, ``mail.toml`` and defaults, then run the server."""
 
-import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from mail.cli.common import config_path, in_flags
 from mail.cli.swarms import find_code
+from mail.cli.table import CONFIG, Namespace, command, flag, option
 from mail.config.env import CONFIG_PATH, DATABASE_URL, LOG_FORMAT, current, overridden
 from mail.errors import ConfigError, MAILError
 
 if TYPE_CHECKING:
     from mail.config.server import ServerConfig
 
-_TRUE = frozenset({"true", "t", "1", "yes", "y"})
-_FALSE = frozenset({"false", "f", "0", "no", "n"})
 
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of ``mail server``. A flag that is omitted keeps the file's value."""
-    add = parser.add_argument
-    add("-c", "--config", metavar="PATH", help="configuration file (default: mail.toml)")
-    add("-p", "--port", type=int, help="port to listen on")
-    add("-H", "--host", help="address to listen on")
-    changes = "restart when the code, the swarms file or mail.toml changes"
-    add("-r", "--reload", action="store_true", default=None, help=changes)
-    add("-d", "--debug", action="store_true", default=None, help="enable the debug-only routes")
-    add("-n", "--swarm-name", metavar="NAME", help="which swarm of the swarms file to run")
-    add("-s", "--swarm-source", metavar="PATH", help="the swarms file")
-    add("-rf", "--swarm-registry", metavar="PATH", help="file that stores the swarm registry")
-    add(
+@command(
+    CONFIG,
+    option("-p", "--port", type=int, told="port to listen on"),
+    option("-H", "--host", told="address to listen on"),
+    flag(
+        *("-r", "--reload"),
+        default=None,
+        told="restart when the code, the swarms file or mail.toml changes",
+    ),
+    flag("-d", "--debug", default=None, told="enable the debug-only routes"),
+    option("-n", "--swarm-name", metavar="NAME", told="which swarm of the swarms file to run"),
+    option("-s", "--swarm-source", metavar="PATH", told="the swarms file"),
+    option("-rf", "--swarm-registry", metavar="PATH", told="file that stores the swarm registry"),
+    option(
         "--store",
         metavar="URL",
-        help="sqlite:///file.db, postgresql://… or memory:// (overrides DATABASE_URL)",
-    )
-    add("--check", action="store_true", help="check everything the server needs, then exit")
-    add("--json", action="store_true", help="with --check: print JSON")
-    add(
+        told="sqlite:///file.db, postgresql://… or memory:// (overrides DATABASE_URL)",
+    ),
+    flag("--check", told="check everything the server needs, then exit"),
+    flag("--json", told="with --check: print JSON"),
+    option(
         "--log-format",
-        choices=("auto", "human", "json"),
-        help="format of log lines; auto is human on a terminal and json elsewhere",
-    )
-    add(
+        type=click.Choice(("auto", "human", "json")),
+        told="format of log lines; auto is human on a terminal and json elsewhere",
+    ),
+    option(
         "--print-llm-streams",
-        type=_boolean,
+        type=bool,
         metavar="BOOL",
-        help="print streamed model output to stdout: true or false",
-    )
-
-
-def run(arguments: argparse.Namespace) -> int:
+        told="print streamed model output to stdout: true or false",
+    ),
+    epilog="A flag that is omitted keeps the value of the file.",
+)
+def run(arguments: Namespace) -> int:
     """Run the server until it is stopped, or check whether it could run.
 
     Raises:
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise
 
 
-def _serve(arguments: argparse.Namespace) -> int:
+def _serve(arguments: Namespace) -> int:
     from mail.config.server import export_environment, resolve_log_format
     from mail.logs.setup import init_logger
 
@@ -90,7 +90,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def build_config(arguments: argparse.Namespace) -> "ServerConfig":
+def build_config(arguments: Namespace) -> "ServerConfig":
     """Return the settings of the file, overridden by the given flags.
 
     Raises:
@@ -107,7 +107,7 @@ def build_config(arguments: argparse.Namespace) -> "ServerConfig":
     )
 
 
-def _flags(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
+def _flags(arguments: Namespace) -> dict[str, dict[str, Any]]:
     """Return the values of the given flags, by table."""
     return {
         "server": _given(
@@ -129,10 +129,3 @@ def _flags(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
 
 def _given(**flags: Any) -> dict[str, Any]:
     return {name: value for name, value in flags.items() if value is not None}
-
-
-def _boolean(text: str) -> bool:
-    value = text.lower()
-    if value in _TRUE or value in _FALSE:
-        return value in _TRUE
-    raise argparse.ArgumentTypeError(f"invalid boolean value '{text}'; expected true/false")

@@ -1,6 +1,5 @@
 """The server's store, opened for a moment beside the server."""
 
-import argparse
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mail.cli.common import cleaned, config_path
+from mail.cli.table import CONFIG, Namespace, option
 from mail.config.env import CONFIG_PATH, overridden
 from mail.errors import ConfigError
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 _MOST_NAMES: Final = 10
 
 
-def add_store_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that select the store."""
-    parser.add_argument("--store", metavar="URL", help="store URL (default: the server's store)")
-    parser.add_argument("-c", "--config", metavar="PATH", help="configuration file")
+STORE: Final = (
+    option("--store", metavar="URL", told="store URL (default: the server's store)"),
+    CONFIG,
+)
 
 
-def add_swarm_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that select a swarm in a store."""
-    parser.add_argument("--swarm", metavar="NAME", help="swarm name (default: the server's)")
-    add_store_flags(parser)
+SWARM: Final = (
+    option("--swarm", metavar="NAME", told="swarm name (default: the server's)"),
+    *STORE,
+)
 
 
-def server_settings(arguments: argparse.Namespace) -> tuple[str, str]:
+def server_settings(arguments: Namespace) -> tuple[str, str]:
     """Return the URL of the server's durable store and the name of its swarm.
 
     Raises:
@@ -74,14 +74,6 @@ async def opened(
         yield store
     finally:
         await store.close()
-
-
-@asynccontextmanager
-async def swarm_store(arguments: argparse.Namespace) -> AsyncIterator[tuple["Store", str]]:
-    """Open the server's store to change it, and give it with the name of the swarm."""
-    url, swarm = server_settings(arguments)
-    async with opened(url) as store:
-        yield store, arguments.swarm or swarm
 
 
 async def tell_other_swarms(store: "Store", swarm: str, what: str) -> None:

@@ -1,19 +1,19 @@
 """``mail swarms``: validate swarms files, and manage the registry of other swarms."""
 
-import argparse
 import asyncio
 import json
 import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mail.cli.common import DONE, cleaned, config_path, one_line
-from mail.cli.stores import add_store_flags
+from mail.cli.stores import STORE
+from mail.cli.table import CONFIG, JSON, Group, Namespace, argument, option
 from mail.config.env import CONFIG_PATH, overridden
 from mail.errors import ConfigError, UnknownSwarm
 
@@ -24,30 +24,21 @@ if TYPE_CHECKING:
     from mail.swarms_json.types import SwarmsJSONSwarm
 
 
-def _add_registry_commands(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the subcommands that manage the registry of other swarms."""
-    listing = actions.add_parser("list", help="list the other swarms that the server knows")
-    accept = actions.add_parser("accept", help="register a proposed swarm")
-    remove = actions.add_parser("remove", help="remove a swarm, or its proposal")
-    key = actions.add_parser("key", help="show the key with which the server signs its mail")
-    key.add_argument("-c", "--config", metavar="PATH", help="configuration file")
-    key.add_argument("--json", action="store_true", help="print JSON")
-    key.set_defaults(work=_key)
-    for parser, work in ((listing, _list), (accept, _accept), (remove, _remove)):
-        if parser is not listing:
-            parser.add_argument("name", metavar="NAME", help="the swarm")
-        add_store_flags(parser)
-        parser.add_argument(
-            *("-rf", "--swarm-registry"),
-            metavar="PATH",
-            help="file that stores the registry (default: the server's file, or its database)",
-        )
-        parser.add_argument("--json", action="store_true", help="print JSON")
-        parser.set_defaults(work=work)
+swarms = Group()
+_NAME: Final = argument("name", "the swarm")
+_REGISTRY: Final = (
+    *STORE,
+    option(
+        *("-rf", "--swarm-registry"),
+        metavar="PATH",
+        told="file that stores the registry (default: the server's file, or its database)",
+    ),
+    JSON,
+)
 
 
 @contextmanager
-def _opened(arguments: argparse.Namespace) -> "Iterator[SwarmRegistry]":
+def _opened(arguments: Namespace) -> "Iterator[SwarmRegistry]":
     """Open the server's registry, which keeps what it says about the server's own swarm.
 
     Raises:
@@ -90,12 +81,13 @@ def _registry(
     )
 
 
-def _list(arguments: argparse.Namespace) -> int:
+@swarms.add("list", "list the other swarms that the server knows", *_REGISTRY)
+def _list(arguments: Namespace) -> int:
     with _opened(arguments) as registry:
         return _show(arguments, registry)
 
 
-def _show(arguments: argparse.Namespace, registry: "SwarmRegistry") -> int:
+def _show(arguments: Namespace, registry: "SwarmRegistry") -> int:
     from mail.net.endpoints import cleaned as public_part
     from mail.net.endpoints import token_variable
 
@@ -121,7 +113,8 @@ def _show(arguments: argparse.Namespace, registry: "SwarmRegistry") -> int:
     return DONE
 
 
-def _key(arguments: argparse.Namespace) -> int:
+@swarms.add("key", "show the key with which the server signs its mail", CONFIG, JSON)
+def _key(arguments: Namespace) -> int:
     """Print the thumbprints of the server's keys; the file is made if there is none."""
     from mail.config.server import ServerConfig
     from mail.net.signatures import SigningKeys
@@ -140,13 +133,15 @@ def _key(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _accept(arguments: argparse.Namespace) -> int:
+@swarms.add("accept", "register a proposed swarm", _NAME, *_REGISTRY)
+def _accept(arguments: Namespace) -> int:
     with _opened(arguments) as registry:
         asyncio.run(registry.accept_swarm(arguments.name))
     return _tell(arguments, "registered")
 
 
-def _remove(arguments: argparse.Namespace) -> int:
+@swarms.add("remove", "remove a swarm, or its proposal", _NAME, *_REGISTRY)
+def _remove(arguments: Namespace) -> int:
     with _opened(arguments) as registry:
         if not registry.unregister_swarm(arguments.name):
             raise UnknownSwarm(f"no swarm '{arguments.name}' is registered or proposed")
@@ -156,7 +151,7 @@ def _remove(arguments: argparse.Namespace) -> int:
     return _tell(arguments, "removed")
 
 
-def _tell(arguments: argparse.Namespace, status: str) -> int:
+def _tell(arguments: Namespace, status: str) -> int:
     if arguments.json:
         print(json.dumps({"status": status, "swarm_name": arguments.name}))
     else:
@@ -170,39 +165,27 @@ _STDERR: Final = 2
 _LONGEST: Final = 10_000
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the subcommands of ``mail swarms``."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    validate = actions.add_parser(
-        "validate", help="validate a swarms file", description="Validate a swarms file."
-    )
-    validate.add_argument("file", type=Path, help="the file, for example swarms.json")
-    validate.add_argument("--json", action="store_true", help="print JSON")
-    validate.set_defaults(work=_validate)
-    _add_registry_commands(actions)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Run the subcommand."""
-    work: Callable[[argparse.Namespace], int] = arguments.work
-    return work(arguments)
-
-
-def _validate(arguments: argparse.Namespace) -> int:
+@swarms.add(
+    "validate",
+    "validate a swarms file",
+    argument("file", "the file, for example swarms.json", type=Path),
+    JSON,
+)
+def _validate(arguments: Namespace) -> int:
     """Print the contents of the file and return 0, or print the first error and return 1."""
     warned: list[str] = []
     find_code(Path.cwd(), arguments.file.parent)
     try:
         # Output of imported modules does not belong in the result.
         with collected(warned), stdout_to_stderr():
-            swarms = _check(arguments.file)
+            found = _check(arguments.file)
     except ConfigError as error:
         _print_fault(arguments, one_line(str(error), _LONGEST), warned)
         return 1
     if arguments.json:
-        _print_json(arguments.file, warned, valid=True, swarms=swarms)
+        _print_json(arguments.file, warned, valid=True, swarms=found)
     else:
-        _print_swarms(arguments.file, swarms, warned)
+        _print_swarms(arguments.file, found, warned)
     return 0
 
 
@@ -233,6 +216,19 @@ def stdout_to_stderr() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def silent() -> Iterator[None]:
+    """Suppress log lines, which findings replace, and compiled modules."""
+    before, nowhere = sys.dont_write_bytecode, logging.NullHandler()
+    logging.getLogger().addHandler(nowhere)  # so that the handler of last resort prints nothing
+    sys.dont_write_bytecode = True
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(nowhere)
+        sys.dont_write_bytecode = before
+
+
 def _flush() -> None:
     for stream in (sys.stdout, sys.__stdout__):
         if stream is not None and not stream.closed:
@@ -255,10 +251,10 @@ def _summary(swarm: "SwarmsJSONSwarm", actions: list[str]) -> dict[str, Any]:
     }
 
 
-def _print_swarms(file: Path, swarms: list[dict[str, Any]], warned: list[str]) -> None:
-    count = f"{len(swarms)} swarm" + ("" if len(swarms) == 1 else "s")
+def _print_swarms(file: Path, found: list[dict[str, Any]], warned: list[str]) -> None:
+    count = f"{len(found)} swarm" + ("" if len(found) == 1 else "s")
     print(f"{file}: {count}, no errors found")
-    for swarm in swarms:
+    for swarm in found:
         print(cleaned(f"{swarm['name']} (version {one_line(swarm['version'])})"))
         print(cleaned(f"  entrypoint: {swarm['entrypoint']}"))
         print(cleaned(f"  agents ({len(swarm['agents'])}): {', '.join(swarm['agents'])}"))
@@ -267,7 +263,7 @@ def _print_swarms(file: Path, swarms: list[dict[str, Any]], warned: list[str]) -
     _print_warnings(warned)
 
 
-def _print_fault(arguments: argparse.Namespace, problem: str, warned: list[str]) -> None:
+def _print_fault(arguments: Namespace, problem: str, warned: list[str]) -> None:
     if arguments.json:
         _print_json(arguments.file, warned, valid=False, error=problem)
         return

@@ -6,18 +6,21 @@ it, or give its agents mail, so that always goes through the server, and an open
 beside it.
 """
 
-import argparse
-import asyncio
 import json
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from mail.cli.common import cleaned, one_line, print_table, whole_number
-from mail.cli.credentials import URL_VARIABLE, add_server_flags, ask_server, listed_in
-from mail.cli.stores import add_swarm_flags, opened, server_settings, tell_other_swarms
-from mail.config.env import setting
+import click
+
+from mail.cli.common import cleaned, one_line, print_table
+from mail.cli.credentials import ask_server, at_server, listed_in, needed_url
+from mail.cli.stores import SWARM, opened, server_settings, tell_other_swarms
+from mail.cli.table import COUNT, Group, Namespace, argument, flag, option
 from mail.errors import ClientDecodeError, ConfigError, MAILError, UnknownTask
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from mail.db.records import Owner
     from mail.db.store import Store
 
@@ -25,61 +28,41 @@ _STATES: Final = ("running", "paused", "completed", "failed", "cancelled")
 _MAIL_COLUMNS: Final = ("ID", "AGENT", "FROM", "WRITTEN", "SUBJECT", "REASON")
 _COLUMNS: Final = ("TASK", "OWNER", "STATE", "STARTED", "EVENTS", "TITLE")
 _LONGEST: Final = 60
+_NEEDS_SERVER: Final = (
+    "only the server that runs a task can do that; log in there as the owner, or as an "
+    "administrator who gives --owner, with `mail login`, and pass its URL with --url"
+)
 
 Record = dict[str, Any]
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the subcommands."""
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    listing = verbs.add_parser("list", help="list tasks, grouped by owner, newest first")
-    listing.add_argument("--state", choices=_STATES, help="only tasks in this state")
-    listing.add_argument(
-        "--limit", type=whole_number, default=100, help="tasks per owner (default 100)"
-    )
-    show = verbs.add_parser("show", help="show a task and its events")
-    cancel = verbs.add_parser("cancel", help="cancel a task (needs --url)")
-    for verb in (show, cancel):
-        verb.add_argument("task_id", metavar="TASK", help="the id of the task")
-    delete = verbs.add_parser("delete", help="delete tasks with all that is stored of them")
-    delete.add_argument("task_ids", metavar="TASK", nargs="+", help="the ids of the tasks")
-    delete.add_argument(
-        "--cancel", action="store_true", help="cancel tasks that are running first (needs --url)"
-    )
-    aside = verbs.add_parser("set-aside", help="list a task's mail that saw too many crashes")
-    retry = verbs.add_parser("retry", help="try mail again that was set aside (needs --url)")
-    discard = verbs.add_parser("discard", help="discard mail that was set aside (needs --url)")
-    for verb in (aside, retry, discard):
-        verb.add_argument("task_id", metavar="TASK", help="the id of the task")
-    for verb in (retry, discard):
-        verb.add_argument("numbers", metavar="ID", nargs="+", type=whole_number, help="its number")
-    for verb in (listing, show, delete, aside):
-        add_swarm_flags(verb)
-    actions = (
-        *((listing, _list), (show, _show), (cancel, _cancel), (delete, _delete)),
-        *((aside, _set_aside), (retry, _retry), (discard, _discard)),
-    )
-    told = "the owner, for example user:alice, or swarm:NAME for a task of another swarm"
-    for verb, action in actions:
-        verb.add_argument("--owner", metavar="ROLE:ID", help=told)
-        add_server_flags(verb, "use this server, and your own tasks there or --owner's", action)
+tasks = Group()
+_TASK: Final = argument("task_id", "the id of the task", metavar="TASK")
+_NUMBERS: Final = argument(
+    "numbers", "its number", metavar="ID...", nargs=-1, type=COUNT, required=True
+)
+_SERVER: Final = (
+    option(
+        "--owner",
+        metavar="ROLE:ID",
+        told="the owner, for example user:alice, or swarm:NAME for a task of another swarm",
+    ),
+    *at_server("use this server, and your own tasks there or --owner's"),
+)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run the subcommand.
-
-    Raises:
-        ConfigError: an argument or a setting is invalid.
-        MAILError: the task does not exist, or the store or the server failed.
-    """
-    asyncio.run(arguments.action(arguments))
-    return 0
-
-
-async def _list(arguments: argparse.Namespace) -> None:
+@tasks.add(
+    "list",
+    "list tasks, grouped by owner, newest first",
+    option("--state", type=click.Choice(_STATES), told="only tasks in this state"),
+    option("--limit", type=COUNT, default=100, told="tasks per owner (default 100)"),
+    *SWARM,
+    *_SERVER,
+)
+async def _list(arguments: Namespace) -> None:
     if arguments.url:
-        tasks = await ask_server(arguments, "get_tasks", events=False, owner=arguments.owner)
-        records = [_checked(task) for task in tasks.values()]
+        listed = await ask_server(arguments, "get_tasks", events=False, owner=arguments.owner)
+        records = [_checked(task) for task in listed.values()]
         wanted = [task for task in records if arguments.state in (None, task.get("status"))]
         found = wanted[: arguments.limit]
     else:
@@ -90,17 +73,25 @@ async def _list(arguments: argparse.Namespace) -> None:
     print_table([_COLUMNS, *map(_row, found)])
 
 
-async def _show(arguments: argparse.Namespace) -> None:
+@tasks.add("show", "show a task and its events", _TASK, *SWARM, *_SERVER)
+async def _show(arguments: Namespace) -> None:
     if arguments.url:
         task = await ask_server(arguments, "get_task", arguments.task_id, owner=arguments.owner)
         task = _checked(task)
     else:
-        task = await _stored_task(arguments)
-    _print_task(arguments, task)
+        async with _stored(arguments, arguments.task_id) as (store, owner):
+            task = await _record(store, owner, arguments.task_id)
+    if arguments.json:
+        print(json.dumps(task))
+        return
+    from mail.cli.repl.screen import Screen, show_task
+
+    show_task(Screen(), task)
 
 
-async def _cancel(arguments: argparse.Namespace) -> None:
-    _need_server(arguments)
+@tasks.add("cancel", "cancel a task (needs --url)", _TASK, *_SERVER)
+async def _cancel(arguments: Namespace) -> None:
+    arguments.url = needed_url(arguments.url, _NEEDS_SERVER)
     task = await ask_server(arguments, "cancel_task", arguments.task_id, owner=arguments.owner)
     if arguments.json:
         print(json.dumps(task))
@@ -108,7 +99,15 @@ async def _cancel(arguments: argparse.Namespace) -> None:
         print(cleaned(f"task '{task.get('task_id')}' {task.get('status')}"))
 
 
-async def _delete(arguments: argparse.Namespace) -> None:
+@tasks.add(
+    "delete",
+    "delete tasks with all that is stored of them",
+    argument("task_ids", "the ids of the tasks", metavar="TASK...", nargs=-1, required=True),
+    flag("--cancel", told="cancel tasks that are running first (needs --url)"),
+    *SWARM,
+    *_SERVER,
+)
+async def _delete(arguments: Namespace) -> None:
     if arguments.cancel and not arguments.url:
         raise ConfigError("only the server that runs a task can cancel it; pass its URL with --url")
     if arguments.owner and arguments.url:
@@ -122,7 +121,8 @@ async def _delete(arguments: argparse.Namespace) -> None:
         print(told if arguments.json else cleaned(f"task '{task_id}' deleted"))
 
 
-async def _set_aside(arguments: argparse.Namespace) -> None:
+@tasks.add("set-aside", "list a task's mail that saw too many crashes", _TASK, *SWARM, *_SERVER)
+async def _set_aside(arguments: Namespace) -> None:
     found: list[Record] = []
     if arguments.url:
         after: int | None = 0
@@ -133,48 +133,36 @@ async def _set_aside(arguments: argparse.Namespace) -> None:
             found += listed_in(page, "mail")
             after = page.get("next_after")
     else:
-        found = await _stored_aside(arguments)
+        from mail.services.tasks import aside_record
+
+        async with _stored(arguments, arguments.task_id) as (store, owner):
+            rows = await store.mail_aside(owner, arguments.task_id)
+            found = [aside_record(row) for row in rows]
     if arguments.json:
         print(json.dumps(found))
     else:
         print_table([_MAIL_COLUMNS, *map(_mail_row, found)])
 
 
-async def _stored_aside(arguments: argparse.Namespace) -> list[Record]:
-    from mail.services.tasks import aside_record
-
-    url, swarm = server_settings(arguments)
-    async with opened(url, read_only=True) as store:
-        owner = await _owner_of(store, arguments, swarm, arguments.task_id)
-        return [aside_record(row) for row in await store.mail_aside(owner, arguments.task_id)]
-
-
-async def _retry(arguments: argparse.Namespace) -> None:
+@tasks.add("retry", "try mail again that was set aside (needs --url)", _TASK, _NUMBERS, *_SERVER)
+async def _retry(arguments: Namespace) -> None:
     await _decide(arguments, "retry_set_aside", "waiting", "is tried again")
 
 
-async def _discard(arguments: argparse.Namespace) -> None:
+@tasks.add("discard", "discard mail that was set aside (needs --url)", _TASK, _NUMBERS, *_SERVER)
+async def _discard(arguments: Namespace) -> None:
     await _decide(arguments, "discard_set_aside", "discarded", "is discarded")
 
 
-def _need_server(arguments: argparse.Namespace) -> None:
-    arguments.url = arguments.url or setting(URL_VARIABLE)
-    if not arguments.url:
-        raise ConfigError(
-            "only the server that runs a task can do that; pass its URL with --url, and log in "
-            "there as the owner, or as an administrator who gives --owner, with `mail login`"
-        )
-
-
-async def _decide(arguments: argparse.Namespace, method: str, status: str, text: str) -> None:
-    _need_server(arguments)
+async def _decide(arguments: Namespace, method: str, status: str, text: str) -> None:
+    arguments.url = needed_url(arguments.url, _NEEDS_SERVER)
     for number in arguments.numbers:
         await ask_server(arguments, method, arguments.task_id, number, owner=arguments.owner)
         told = json.dumps({"task_id": arguments.task_id, "id": number, "status": status})
         print(told if arguments.json else cleaned(f"mail {number} {text}"))
 
 
-async def _stored_tasks(arguments: argparse.Namespace) -> list[Record]:
+async def _stored_tasks(arguments: Namespace) -> list[Record]:
     from mail.core.tasks import TaskState
     from mail.db.records import TaskCounts
     from mail.services.tasks import task_view
@@ -196,19 +184,27 @@ async def _stored_tasks(arguments: argparse.Namespace) -> list[Record]:
     return found
 
 
-async def _stored_task(arguments: argparse.Namespace) -> Record:
+@asynccontextmanager
+async def _stored(
+    arguments: Namespace, task_id: str, *, read_only: bool = True
+) -> "AsyncIterator[tuple[Store, Owner]]":
+    """Open the server's store, and give it with the one owner who has a task with this id."""
     url, swarm = server_settings(arguments)
-    async with opened(url, read_only=True) as store:
-        owner = await _owner_of(store, arguments, swarm, arguments.task_id)
-        return await _record(store, owner, arguments.task_id)
+    async with opened(url, read_only=read_only) as store:
+        owners = await _owners(store, arguments, swarm)
+        having = [owner for owner in owners if await store.load_task(owner, task_id) is not None]
+        if not having:
+            raise UnknownTask(task_id)
+        if len(having) > 1:
+            names = ", ".join(f"{owner.role}:{owner.id}" for owner in having)
+            raise MAILError(f"several callers have a task with this id; give --owner: {names}")
+        yield store, having[0]
 
 
-async def _delete_stored(arguments: argparse.Namespace, task_id: str) -> None:
+async def _delete_stored(arguments: Namespace, task_id: str) -> None:
     from mail.db.inspect import live_server
 
-    url, swarm = server_settings(arguments)
-    async with opened(url) as store:
-        owner = await _owner_of(store, arguments, swarm, task_id)
+    async with _stored(arguments, task_id, read_only=False) as (store, owner):
         row = await store.load_task(owner, task_id)
         if row is not None and row.state == "running":
             raise MAILError(
@@ -216,7 +212,7 @@ async def _delete_stored(arguments: argparse.Namespace, task_id: str) -> None:
                 "--cancel"
             )
         if row is not None and row.state == "paused":
-            server = await live_server(url, owner.swarm)
+            server = await live_server(server_settings(arguments)[0], owner.swarm)
             if server is not None:
                 raise MAILError(
                     f"task '{task_id}' is paused, and the database is in use by {server}, which "
@@ -228,21 +224,7 @@ async def _delete_stored(arguments: argparse.Namespace, task_id: str) -> None:
             pass
 
 
-async def _owner_of(
-    store: "Store", arguments: argparse.Namespace, swarm: str, task_id: str
-) -> "Owner":
-    """Return the one owner who has a task with this id."""
-    owners = await _owners(store, arguments, swarm)
-    having = [owner for owner in owners if await store.load_task(owner, task_id) is not None]
-    if not having:
-        raise UnknownTask(task_id)
-    if len(having) > 1:
-        names = ", ".join(f"{owner.role}:{owner.id}" for owner in having)
-        raise MAILError(f"several callers have a task with this id; give --owner: {names}")
-    return having[0]
-
-
-async def _owners(store: "Store", arguments: argparse.Namespace, swarm: str) -> "list[Owner]":
+async def _owners(store: "Store", arguments: Namespace, swarm: str) -> "list[Owner]":
     """Return the owners whose tasks to read."""
     from mail.db.records import Owner
 
@@ -269,15 +251,6 @@ async def _record(store: "Store", owner: "Owner", task_id: str) -> Record:
         view.task_message_queue = [json.loads(delivery.payload) for delivery in waiting]
     view.event_count, view.task_message_count = len(view.events), len(view.task_message_queue)
     return view.to_record(events_as_text=True)
-
-
-def _print_task(arguments: argparse.Namespace, task: Record) -> None:
-    if arguments.json:
-        print(json.dumps(task))
-        return
-    from mail.cli.repl.screen import Screen, show_task
-
-    show_task(Screen(), task)
 
 
 def _checked(task: object) -> Record:

@@ -1,6 +1,5 @@
 """``mail ui``: open a server's console in a browser. Uses only the standard library."""
 
-import argparse
 import http.client
 import urllib.error
 import urllib.request
@@ -9,6 +8,7 @@ from typing import Final
 
 from mail.cli.common import DONE, cleaned
 from mail.cli.credentials import URL_VARIABLE, server_url, warn_of_exposure
+from mail.cli.table import Namespace, argument, command, flag
 from mail.config.env import setting
 from mail.errors import MAILError
 
@@ -17,15 +17,11 @@ _SECONDS: Final = 5.0
 _NOT_FOUND: Final = 404
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``mail ui``."""
-    parser.add_argument(
-        "url", nargs="?", help=f"the server (default: {URL_VARIABLE}, else {_DEFAULT})"
-    )
-    parser.add_argument("--no-browser", action="store_true", help="only print the address")
-
-
-def run(arguments: argparse.Namespace) -> int:
+@command(
+    argument("url", f"the server (default: {URL_VARIABLE}, else {_DEFAULT})", required=False),
+    flag("--no-browser", told="only print the address"),
+)
+def run(arguments: Namespace) -> int:
     """Print the address of the console, and open it if there is a browser.
 
     Raises:

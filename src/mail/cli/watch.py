@@ -1,32 +1,27 @@
 """``mail watch``: show what a task does, and follow it while it runs."""
 
-import argparse
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from mail.cli.common import INTERRUPTED
-from mail.cli.credentials import URL_VARIABLE, add_key_flags, api_key, server_url
-from mail.config.env import setting
-from mail.errors import ConfigError
+from mail.cli.credentials import KEYS, URL_VARIABLE, api_key, needed_url, server_url
+from mail.cli.table import Command, Namespace, argument, command, flag, option
 
 if TYPE_CHECKING:
     from mail.cli.repl.session import Session
 
-_COMMAND: Final = "watching task"
 
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``mail watch``."""
-    add = parser.add_argument
-    add("task_id", metavar="TASK", help="one of your tasks: its id, or the beginning of it")
-    add("--owner", metavar="ROLE:ID", help="for administrators: whose task it is (its id in full)")
-    add("--url", help=f"the server (default: {URL_VARIABLE})")
-    add_key_flags(parser)
-    add("-a", "--after", metavar="N", type=int, help="only events after event N")
-    add("--json", action="store_true", help="print events as JSON, one on a line")
-
-
-def run(arguments: argparse.Namespace) -> int:
+@command(
+    argument("task_id", "one of your tasks: its id, or the beginning of it", metavar="TASK"),
+    option(
+        "--owner", metavar="ROLE:ID", told="for administrators: whose task it is (its id in full)"
+    ),
+    option("--url", metavar="URL", told=f"the server (default: {URL_VARIABLE})"),
+    *KEYS,
+    option("-a", "--after", metavar="N", type=int, told="only events after event N"),
+    flag("--json", told="print events as JSON, one on a line"),
+)
+def run(arguments: Namespace) -> int:
     """Show a task until its run ends; return the exit code of that run.
 
     Raises:
@@ -35,16 +30,14 @@ def run(arguments: argparse.Namespace) -> int:
     import asyncio
 
     from mail.cli.repl.screen import Screen
-    from mail.cli.repl.session import Command, Session, execute
+    from mail.cli.repl.session import Session, execute
     from mail.client.client import MAILClient
 
-    url = arguments.url or setting(URL_VARIABLE)
-    if not url:
-        raise ConfigError(f"pass the server's URL with --url, or set {URL_VARIABLE}")
+    url = needed_url(arguments.url, "pass the server's URL with --url")
     key = api_key(arguments.api_key, arguments.api_key_file, url, typed=bool(arguments.url))
     client = MAILClient(server_url(url), key)
     session = Session(client, Screen(), arguments.json, before=f"mail client {url} ")
-    arguments.command = Command("watch", (), "", configure, _watch, _COMMAND)
+    arguments.command = Command("watch", _watch, (), doing="watching task")
     with asyncio.Runner() as runner:
         try:
             return runner.run(execute(session, arguments))
@@ -55,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
             runner.run(client.aclose())
 
 
-async def _watch(session: "Session", arguments: argparse.Namespace) -> int:
+async def _watch(session: "Session", arguments: Namespace) -> int:
     from mail.cli.repl.talk import resolve, watch
 
     owner, task_id = arguments.owner, arguments.task_id

@@ -1,6 +1,5 @@
 """The commands of ``mail client`` for calls that wait for a person: list and answer them."""
 
-import argparse
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -8,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from mail.cli.common import DONE, cleaned, one_line
 from mail.cli.repl.screen import how_to_answer, outcome, ways
-from mail.cli.repl.session import Command, Session, add_json
+from mail.cli.repl.session import Section, Session
 from mail.cli.repl.talk import only, watch
 from mail.cli.repl.view import View, arguments_line, how_long, left_out, short_id, short_ids
+from mail.cli.table import Namespace, argument, flag, option
 from mail.errors import ClientHTTPError, MAILError
 
 if TYPE_CHECKING:
@@ -25,7 +25,27 @@ _IDS: Final[tuple[Literal["approval_id", "call_id"], ...]] = ("approval_id", "ca
 Answer = Literal["accept", "edit", "ignore", "response"]
 
 
-async def _approvals(session: Session, arguments: argparse.Namespace) -> int:
+section = Section("Calls that wait for a person")
+_ONE: Final = argument(
+    "approval_id", "the call, as `approvals` lists it, or the beginning of its id", metavar="ID"
+)
+
+
+@section(
+    "approvals ap",
+    "list the calls that wait for you, or show all about one",
+    "getting approvals",
+    argument(
+        "approval_id",
+        "show all about this call: its id, or the beginning of it",
+        metavar="[ID]",
+        required=False,
+    ),
+    flag("-a", "--all", told="also those with an answer"),
+    option("-l", "--limit", type=int, default=50, told="at most so many (default 50)"),
+    slash=True,
+)
+async def _approvals(session: Session, arguments: Namespace) -> int:
     if arguments.approval_id is not None:
         return await _show_whole(session, arguments)
     status = "all" if arguments.all else "open"
@@ -43,7 +63,7 @@ async def _approvals(session: Session, arguments: argparse.Namespace) -> int:
     return DONE
 
 
-async def _show_whole(session: Session, arguments: argparse.Namespace) -> int:
+async def _show_whole(session: Session, arguments: Namespace) -> int:
     """Show all that is known of a call; nothing of it is cut."""
     approval = await _found(session, arguments.approval_id)
     if session.shows_json(arguments, approval):
@@ -60,8 +80,8 @@ async def _show_whole(session: Session, arguments: argparse.Namespace) -> int:
             view.line((f"{name}: ", "dim"), one_line(str(value), _WHOLE_ID), indent=1)
     _part(view, "description", approval["description"])
     view.line(("arguments:", "dim"), indent=1)
-    for argument, value in request["args"].items():
-        view.whole(f"{json.dumps(argument, ensure_ascii=False)}:", indent=2)
+    for name, value in request["args"].items():
+        view.whole(f"{json.dumps(name, ensure_ascii=False)}:", indent=2)
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
         view.whole(text, indent=3)
     if (answer := approval["answer"]) is not None and answer["args"] is not None:
@@ -116,19 +136,55 @@ def _left(expires_at: str | None) -> str:
     return f"{how_long((until - datetime.now(UTC)).total_seconds())} left"
 
 
-async def _approve(session: Session, arguments: argparse.Namespace) -> int:
+@section(
+    "approve ok",
+    "let a call that waits be run",
+    "approving",
+    argument(
+        "approval_id",
+        "the call, as `approvals` lists it, or the beginning of its id (default: the only one)",
+        metavar="[ID]",
+        default="",
+    ),
+    slash=True,
+)
+async def _approve(session: Session, arguments: Namespace) -> int:
     return await _decide(session, arguments, "accept")
 
 
-async def _reject(session: Session, arguments: argparse.Namespace) -> int:
+@section("reject no", "let a call not be run, which ends its task", "rejecting", _ONE, slash=True)
+async def _reject(session: Session, arguments: Namespace) -> int:
     return await _decide(session, arguments, "ignore")
 
 
-async def _answer(session: Session, arguments: argparse.Namespace) -> int:
+@section(
+    "answer an",
+    "give a call its result in your words",
+    "answering",
+    _ONE,
+    argument("text", "the result of the call", nargs=-1, required=True),
+    slash=True,
+    free=1,
+)
+async def _answer(session: Session, arguments: Namespace) -> int:
     return await _decide(session, arguments, "response", " ".join(arguments.text))
 
 
-async def _edit(session: Session, arguments: argparse.Namespace) -> int:
+@section(
+    "edit ed",
+    "let a call be run with other arguments",
+    "editing",
+    _ONE,
+    argument(
+        "arguments",
+        "its new arguments, a JSON object (default: edit the agent's at the prompt)",
+        metavar="[JSON]",
+        nargs=-1,
+    ),
+    slash=True,
+    free=1,
+)
+async def _edit(session: Session, arguments: Namespace) -> int:
     approval = await _chosen(session, arguments.approval_id)
     request = approval["action_request"]
     if arguments.arguments:
@@ -154,7 +210,7 @@ def _read(text: str) -> dict[str, Any]:
 
 async def _decide(
     session: Session,
-    arguments: argparse.Namespace,
+    arguments: Namespace,
     kind: Answer,
     given: dict[str, Any] | str | None = None,
 ) -> int:
@@ -229,86 +285,3 @@ def _name(found: Sequence["Approval"], given: str) -> Literal["approval_id", "ca
     """Tell which of its ids a person means."""
     known = any(one["approval_id"].startswith(given) for one in found)
     return "approval_id" if known else "call_id"
-
-
-def _configure_list(parser: argparse.ArgumentParser) -> None:
-    shown = "show all about this call: its id, or the beginning of it"
-    parser.add_argument("approval_id", metavar="ID", nargs="?", help=shown)
-    parser.add_argument("-a", "--all", action="store_true", help="also those with an answer")
-    told = "at most so many (default 50)"
-    parser.add_argument("-l", "--limit", metavar="N", type=int, default=50, help=told)
-    add_json(parser)
-
-
-def _configure_approve(parser: argparse.ArgumentParser) -> None:
-    told = "the call, as `approvals` lists it, or the beginning of its id (default: the only one)"
-    parser.add_argument("approval_id", metavar="ID", nargs="?", default="", help=told)
-    add_json(parser)
-
-
-def _configure_one(parser: argparse.ArgumentParser) -> None:
-    told = "the call, as `approvals` lists it, or the beginning of its id"
-    parser.add_argument("approval_id", metavar="ID", help=told)
-    add_json(parser)
-
-
-def _configure_answer(parser: argparse.ArgumentParser) -> None:
-    _configure_one(parser)
-    parser.add_argument("text", nargs="+", metavar="TEXT", help="the result of the call")
-
-
-def _configure_edit(parser: argparse.ArgumentParser) -> None:
-    _configure_one(parser)
-    told = "its new arguments, a JSON object (default: edit the agent's at the prompt)"
-    parser.add_argument("arguments", nargs="*", metavar="JSON", help=told)
-
-
-APPROVALS: Final = (
-    Command(
-        "approvals",
-        ("ap",),
-        "list the calls that wait for you, or show all about one",
-        _configure_list,
-        _approvals,
-        "getting approvals",
-        slash=True,
-    ),
-    Command(
-        "approve",
-        ("ok",),
-        "let a call that waits be run",
-        _configure_approve,
-        _approve,
-        "approving",
-        slash=True,
-    ),
-    Command(
-        "edit",
-        ("ed",),
-        "let a call be run with other arguments",
-        _configure_edit,
-        _edit,
-        "editing",
-        slash=True,
-        free=1,
-    ),
-    Command(
-        "reject",
-        ("no",),
-        "let a call not be run, which ends its task",
-        _configure_one,
-        _reject,
-        "rejecting",
-        slash=True,
-    ),
-    Command(
-        "answer",
-        ("an",),
-        "give a call its result in your words",
-        _configure_answer,
-        _answer,
-        "answering",
-        slash=True,
-        free=1,
-    ),
-)

@@ -1,18 +1,17 @@
 """The commands of ``mail client``: one function each, and how its arguments are parsed."""
 
-import argparse
 import json
 import sys
 from typing import Any, Final
 
+import click
+
 from mail.cli.common import DONE, FAILED, PAUSED
 from mail.cli.credentials import read_token
-from mail.cli.repl.approvals import APPROVALS
-from mail.cli.repl.desk import DESK
-from mail.cli.repl.memory import MEMORY
+from mail.cli.repl import approvals, desk, memory, undelivered
 from mail.cli.repl.screen import event_count, exit_code, show_answer, show_event, show_task
-from mail.cli.repl.session import Command, Session, add_json, add_owner, calls_of
-from mail.cli.repl.undelivered import OUTBOX_COMMANDS, SET_ASIDE_COMMANDS, WEBHOOK_COMMANDS
+from mail.cli.repl.session import OWNER, Section, Session, calls_of
+from mail.cli.table import Namespace, argument, flag, option
 from mail.errors import ConfigError
 
 _RESERVED: Final = frozenset(
@@ -25,31 +24,20 @@ _RESERVED: Final = frozenset(
 )
 
 
-def add_key(parser: argparse.ArgumentParser) -> None:
-    """Add the flag that makes a request safe to repeat."""
-    parser.add_argument(
-        *("-ik", "--idempotency-key"),
-        metavar="KEY",
-        help="a unique name for this request, which makes it safe to repeat",
-    )
-
-
 def json_object(text: str) -> dict[str, Any]:
     """Read a JSON object."""
     value = _read(text)
     if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError("must be a JSON object, for example '{\"max_steps\": 5}'")
+        raise click.BadParameter("must be a JSON object, for example '{\"max_steps\": 5}'")
     return value
 
 
-def options(text: str) -> dict[str, Any]:
+def run_options(text: str) -> dict[str, Any]:
     """Read the JSON object of ``--kwargs``."""
     value = json_object(text)
     for name in value:
         if name in _RESERVED:
-            raise argparse.ArgumentTypeError(
-                f"'{name}' is not an option of the run; use its own flag"
-            )
+            raise click.BadParameter(f"'{name}' is not an option of the run; use its own flag")
     return value
 
 
@@ -57,7 +45,7 @@ def json_list(text: str) -> list[Any]:
     """Read a JSON list."""
     value = _read(text)
     if not isinstance(value, list):
-        raise argparse.ArgumentTypeError("must be a JSON list")
+        raise click.BadParameter("must be a JSON list")
     return value
 
 
@@ -76,7 +64,7 @@ def targets(text: str) -> list[str]:
         return [target for part in text.split(",") if (target := part.strip())]
     value = json_list(text)
     if not all(isinstance(target, str) for target in value):
-        raise argparse.ArgumentTypeError("must be a JSON list of strings")
+        raise click.BadParameter("must be a JSON list of strings")
     return value
 
 
@@ -84,10 +72,25 @@ def _read(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"not valid JSON: {error}") from None
+        raise click.BadParameter(f"not valid JSON: {error}") from None
 
 
-async def _ping(session: Session, arguments: argparse.Namespace) -> int:
+_KEY: Final = option(
+    *("-ik", "--idempotency-key"),
+    metavar="KEY",
+    told="a unique name for this request, which makes it safe to repeat",
+)
+_server, _messages = Section("The server and you"), Section("Messages to agents")
+_tasks, _swarms = Section("Tasks"), Section("Other swarms")
+_debug = Section("For development")
+SECTIONS: Final = (
+    *(_server, _messages, _tasks, approvals.section, undelivered.section),
+    *(memory.section, desk.section, _swarms, _debug),
+)
+
+
+@_server("ping p", "show the server's name and version", "pinging")
+async def _ping(session: Session, arguments: Namespace) -> int:
     root: dict[str, Any] = {**await session.client.ping()}
     version, swarm = root.get("version"), root.get("swarm")
     name = f"{root.get('name')} {version}" if version else f"{root.get('name')}"
@@ -97,22 +100,31 @@ async def _ping(session: Session, arguments: argparse.Namespace) -> int:
     return session.tell(arguments, root, line)
 
 
-async def _health(session: Session, arguments: argparse.Namespace) -> int:
+@_server("health h", "show the server's health", "getting health")
+async def _health(session: Session, arguments: Namespace) -> int:
     health = await session.client.get_health()
     return session.tell(arguments, health, f"health: {health.get('status')}")
 
 
-async def _health_update(session: Session, arguments: argparse.Namespace) -> int:
+@_server(
+    "health-update hu",
+    "set the server's health (admins)",
+    "updating health",
+    argument("status", "the status for GET /health to report"),
+)
+async def _health_update(session: Session, arguments: Namespace) -> int:
     health = await session.client.update_health(arguments.status)
     return session.tell(arguments, health, f"successfully updated health to {health.get('status')}")
 
 
-async def _whoami(session: Session, arguments: argparse.Namespace) -> int:
+@_server("whoami me id", "show who you are", "getting whoami")
+async def _whoami(session: Session, arguments: Namespace) -> int:
     who = await session.client.get_whoami()
     return session.tell(arguments, who, f"role {who.get('role')} with ID {who.get('id')}")
 
 
-async def _status(session: Session, arguments: argparse.Namespace) -> int:
+@_server("status s", "show the state of your instance", "getting status")
+async def _status(session: Session, arguments: Namespace) -> int:
     status = await session.client.get_status()
     return session.tell(
         arguments,
@@ -135,7 +147,13 @@ def _amount(number: object) -> str:
     return f"{number:,}" if isinstance(number, int) else "any number"
 
 
-async def _login(session: Session, arguments: argparse.Namespace) -> int:
+@_server(
+    "login l",
+    "switch to another key",
+    "logging in",
+    argument("api_key", "the new key (default: ask for it)", metavar="[KEY]", required=False),
+)
+async def _login(session: Session, arguments: Namespace) -> int:
     if arguments.api_key is None and not sys.stdin.isatty():
         raise ConfigError("give the key")  # the next line is the next command
     key = arguments.api_key or read_token(session.client.base_url)
@@ -149,7 +167,8 @@ async def _login(session: Session, arguments: argparse.Namespace) -> int:
     )
 
 
-async def _logout(session: Session, arguments: argparse.Namespace) -> int:
+@_server("logout lo", "stop using a key", "logging out")
+async def _logout(session: Session, arguments: Namespace) -> int:
     client = session.client
     if client.api_key is None:
         session.screen.fail("error logging out: not currently logged in")
@@ -163,42 +182,47 @@ def _is(state: object) -> str:
     return "IS" if state else "IS NOT"
 
 
-def _configure_health_update(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("status", help="the status for GET /health to report")
-    add_json(parser)
-
-
-def _configure_login(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("api_key", nargs="?", help="the new key (default: ask for it)")
-    add_json(parser)
-
-
-_IDENTITY: Final = (
-    Command("ping", ("p",), "show the server's name and version", add_json, _ping, "pinging"),
-    Command("health", ("h",), "show the server's health", add_json, _health, "getting health"),
-    Command(
-        "health-update",
-        ("hu",),
-        "set the server's health (admins)",
-        _configure_health_update,
-        _health_update,
-        "updating health",
+_BODY: Final = argument(
+    "body", "the message; on the command line of the shell, - for standard input"
+)
+_TASK_ID: Final = option(
+    "-tid", "--task-id", metavar="ID", told="the task to continue, or a name for a new one"
+)
+_POSTING: Final = (
+    _BODY,
+    option("-s", "--subject", default="New Message", told="the subject"),
+    option(
+        *("-t", "--msg-type"),
+        default="request",
+        type=click.Choice(("request", "response", "broadcast", "interrupt")),
+        told="default: request",
     ),
-    Command("whoami", ("me", "id"), "show who you are", add_json, _whoami, "getting whoami"),
-    Command(
-        "status", ("s",), "show the state of your instance", add_json, _status, "getting status"
+    _TASK_ID,
+    option("-e", "--entrypoint", metavar="AGENT", told="the agent that receives it"),
+    option(
+        *("-rf", "--resume-from"),
+        type=click.Choice(("user_response", "breakpoint_tool_call")),
+        told="how to continue the task",
     ),
-    Command("login", ("l",), "switch to another key", _configure_login, _login, "logging in"),
-    Command("logout", ("lo",), "stop using a key", add_json, _logout, "logging out"),
+    _KEY,
+    option(
+        *("-k", "--kwargs"),
+        metavar="JSON",
+        type=run_options,
+        default="{}",
+        told="options of the run, for example '{\"max_steps\": 5}'",
+    ),
 )
 
 
-_BODY: Final = "the message; on the command line of the shell, - for standard input"
-_MSG_TYPES: Final = ("request", "response", "broadcast", "interrupt")
-_RESUME_FROM: Final = ("user_response", "breakpoint_tool_call")
-
-
-async def _message(session: Session, arguments: argparse.Namespace) -> int:
+@_messages(
+    "message m msg",
+    "send a message and wait for the answer",
+    "posting message",
+    *_POSTING,
+    flag("-se", "--show-events", told="also show the events"),
+)
+async def _message(session: Session, arguments: Namespace) -> int:
     answer = await session.client.post_message(
         **_fields(arguments), show_events=arguments.show_events, **arguments.kwargs
     )
@@ -220,7 +244,14 @@ async def _show_end(session: Session, answer: dict[str, Any]) -> None:
     show_answer(session.screen, answer, asked, session.before)
 
 
-async def _message_stream(session: Session, arguments: argparse.Namespace) -> int:
+@_messages(
+    "message-stream ms msg-s",
+    "send a message and show its events",
+    "streaming message",
+    *_POSTING,
+    flag("-st", "--stream-tokens", told="show model output as it is generated"),
+)
+async def _message_stream(session: Session, arguments: Namespace) -> int:
     stream = await session.client.post_message_stream(
         **_fields(arguments), stream_tokens=arguments.stream_tokens, **arguments.kwargs
     )
@@ -252,7 +283,22 @@ async def _follow(session: Session, stream: Any, *, as_json: bool) -> int:
     return exit_code("failed" if failed else data.get("status"), data.get("ended_by"))
 
 
-async def _message_interswarm(session: Session, arguments: argparse.Namespace) -> int:
+@_messages(
+    "message-interswarm mi msg-i",
+    "send a message to agents of other swarms",
+    "posting interswarm message",
+    _BODY,
+    argument("targets", "'[\"agent@swarm\"]' or agent@swarm", type=targets),
+    argument("user_token", "your token for the other swarm ('' for agents of this server)"),
+    option("-s", "--subject", told="the subject"),
+    option(
+        "-t", "--msg-type", type=click.Choice(("request", "broadcast")), told="default: request"
+    ),
+    _TASK_ID,
+    option("-ri", "--routing-info", metavar="JSON", type=json_object, told="routing hints"),
+    flag("--stream", told="show the events of the run as they happen"),
+)
+async def _message_interswarm(session: Session, arguments: Namespace) -> int:
     message: dict[str, Any] = {
         "subject": arguments.subject,
         "targets": arguments.targets,
@@ -282,7 +328,7 @@ def _text_of(response: object) -> str | None:
     return text if isinstance(text, str) else None
 
 
-def _fields(arguments: argparse.Namespace) -> dict[str, Any]:
+def _fields(arguments: Namespace) -> dict[str, Any]:
     return {
         "body": arguments.body,
         "subject": arguments.subject,
@@ -294,80 +340,11 @@ def _fields(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _configure_posting(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("body", help=_BODY)
-    add("-s", "--subject", default="New Message", help="the subject")
-    add("-t", "--msg-type", default="request", choices=_MSG_TYPES, help="default: request")
-    add("-tid", "--task-id", metavar="ID", help="the task to continue, or a name for a new one")
-    add("-e", "--entrypoint", metavar="AGENT", help="the agent that receives it")
-    add("-rf", "--resume-from", choices=_RESUME_FROM, help="how to continue the task")
-    add_key(parser)
-    add(
-        *("-k", "--kwargs"),
-        metavar="JSON",
-        type=options,
-        default={},
-        help="options of the run, for example '{\"max_steps\": 5}'",
-    )
+_TASK: Final = (argument("task_id", "its id", metavar="TASK"), OWNER)
 
 
-def _configure_message(parser: argparse.ArgumentParser) -> None:
-    _configure_posting(parser)
-    parser.add_argument("-se", "--show-events", action="store_true", help="also show the events")
-    add_json(parser)
-
-
-def _configure_stream(parser: argparse.ArgumentParser) -> None:
-    _configure_posting(parser)
-    parser.add_argument(
-        "-st", "--stream-tokens", action="store_true", help="show model output as it is generated"
-    )
-    add_json(parser)
-
-
-def _configure_interswarm(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("body", help=_BODY)
-    add("targets", type=targets, help="'[\"agent@swarm\"]' or agent@swarm")
-    add("user_token", help="your token for the other swarm ('' for agents of this server)")
-    add("-s", "--subject", help="the subject")
-    add("-t", "--msg-type", choices=("request", "broadcast"), help="default: request")
-    add("-tid", "--task-id", metavar="ID", help="the task to continue, or a name for a new one")
-    add("-ri", "--routing-info", metavar="JSON", type=json_object, help="routing hints")
-    add("--stream", action="store_true", help="show the events of the run as they happen")
-    add_json(parser)
-
-
-_MESSAGES: Final = (
-    Command(
-        "message",
-        ("m", "msg"),
-        "send a message and wait for the answer",
-        _configure_message,
-        _message,
-        "posting message",
-    ),
-    Command(
-        "message-stream",
-        ("ms", "msg-s"),
-        "send a message and show its events",
-        _configure_stream,
-        _message_stream,
-        "streaming message",
-    ),
-    Command(
-        "message-interswarm",
-        ("mi", "msg-i"),
-        "send a message to agents of other swarms",
-        _configure_interswarm,
-        _message_interswarm,
-        "posting interswarm message",
-    ),
-)
-
-
-async def _tasks_get(session: Session, arguments: argparse.Namespace) -> int:
+@_tasks("tasks-get tsg tasks-g", "list your tasks", "getting tasks", OWNER)
+async def _tasks_get(session: Session, arguments: Namespace) -> int:
     wants_events = session.wants_json(arguments)
     tasks = await session.client.get_tasks(events=wants_events, owner=arguments.owner)
     if session.shows_json(arguments, tasks):
@@ -382,7 +359,8 @@ async def _tasks_get(session: Session, arguments: argparse.Namespace) -> int:
     return DONE
 
 
-async def _task_get(session: Session, arguments: argparse.Namespace) -> int:
+@_tasks("task-get tg task-g", "show a task", "getting task", *_TASK)
+async def _task_get(session: Session, arguments: Namespace) -> int:
     task = await session.client.get_task(arguments.task_id, owner=arguments.owner)
     if session.wants_json(arguments):
         session.screen.show_json(task)
@@ -391,65 +369,41 @@ async def _task_get(session: Session, arguments: argparse.Namespace) -> int:
     return DONE
 
 
-async def _task_events(session: Session, arguments: argparse.Namespace) -> int:
+@_tasks(
+    "task-events te",
+    "show a task's events, and follow it while it runs",
+    "getting task events",
+    *_TASK,
+    option("-a", "--after", metavar="N", type=int, told="only events after event N"),
+)
+async def _task_events(session: Session, arguments: Namespace) -> int:
     stream = await session.client.get_task_events(
         arguments.task_id, arguments.after, owner=arguments.owner
     )
     return await _follow(session, stream, as_json=session.wants_json(arguments))
 
 
-async def _task_cancel(session: Session, arguments: argparse.Namespace) -> int:
+@_tasks("task-cancel tc", "cancel a task", "cancelling task", *_TASK)
+async def _task_cancel(session: Session, arguments: Namespace) -> int:
     task = await session.client.cancel_task(arguments.task_id, owner=arguments.owner)
     return session.tell(arguments, task, f"task '{task.get('task_id')}' {task.get('status')}")
 
 
-async def _task_delete(session: Session, arguments: argparse.Namespace) -> int:
+@_tasks(
+    "task-delete td",
+    "delete a task",
+    "deleting task",
+    argument("task_id", "one of your tasks", metavar="TASK"),
+    flag("--cancel", told="cancel the task if it is running"),
+)
+async def _task_delete(session: Session, arguments: Namespace) -> int:
     await session.client.delete_task(arguments.task_id, cancel=arguments.cancel)
     told = {"task_id": arguments.task_id, "deleted": True}
     return session.tell(arguments, told, f"task '{arguments.task_id}' deleted")
 
 
-def _configure_delete(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("task_id", help="one of your tasks")
-    add_json(parser)
-    parser.add_argument("--cancel", action="store_true", help="cancel the task if it is running")
-
-
-def _configure_task(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("task_id", help="its id")
-    add_owner(parser)
-
-
-def _configure_events(parser: argparse.ArgumentParser) -> None:
-    _configure_task(parser)
-    parser.add_argument("-a", "--after", metavar="N", type=int, help="only events after event N")
-
-
-_TASKS: Final = (
-    Command(
-        "tasks-get", ("tsg", "tasks-g"), "list your tasks", add_owner, _tasks_get, "getting tasks"
-    ),
-    Command(
-        "task-get", ("tg", "task-g"), "show a task", _configure_task, _task_get, "getting task"
-    ),
-    Command(
-        "task-events",
-        ("te",),
-        "show a task's events, and follow it while it runs",
-        _configure_events,
-        _task_events,
-        "getting task events",
-    ),
-    Command(
-        "task-cancel", ("tc",), "cancel a task", _configure_task, _task_cancel, "cancelling task"
-    ),
-    Command(
-        "task-delete", ("td",), "delete a task", _configure_delete, _task_delete, "deleting task"
-    ),
-)
-
-
-async def _swarms_get(session: Session, arguments: argparse.Namespace) -> int:
+@_swarms("swarms-get sg swarms-g", "list the swarms that the server knows", "getting swarms")
+async def _swarms_get(session: Session, arguments: Namespace) -> int:
     answer = await session.client.get_swarms()
     if session.shows_json(arguments, answer):
         return DONE
@@ -461,7 +415,20 @@ async def _swarms_get(session: Session, arguments: argparse.Namespace) -> int:
     return DONE
 
 
-async def _swarm_register(session: Session, arguments: argparse.Namespace) -> int:
+_NAME: Final = argument("name", "the other swarm's name")
+
+
+@_swarms(
+    "swarm-register sr swarm-r",
+    "register another swarm (admins)",
+    "registering swarm",
+    _NAME,
+    argument("base_url", "the base URL of its server"),
+    argument("auth_token", "the token this server uses to call it", required=False),
+    flag("-V", "--volatile", told="forget it when the server stops"),
+    option("-k", "--public-key", metavar="THUMBPRINT", told="the key with which it signs its mail"),
+)
+async def _swarm_register(session: Session, arguments: Namespace) -> int:
     from mail.net.endpoints import token_variable
 
     answer = await session.client.register_swarm(
@@ -478,7 +445,12 @@ async def _swarm_register(session: Session, arguments: argparse.Namespace) -> in
     return session.tell(arguments, answer, *lines)
 
 
-async def _swarms_registry(session: Session, arguments: argparse.Namespace) -> int:
+@_swarms(
+    "swarms-registry sgr swarms-r",
+    "list all swarms that the server knows, and proposed ones (admins)",
+    "getting registry",
+)
+async def _swarms_registry(session: Session, arguments: Namespace) -> int:
     answer = await session.client.get_swarm_registry()
     if session.shows_json(arguments, answer):
         return DONE
@@ -497,19 +469,33 @@ async def _swarms_registry(session: Session, arguments: argparse.Namespace) -> i
     return DONE
 
 
-async def _swarms_discover(session: Session, arguments: argparse.Namespace) -> int:
+@_swarms(
+    "swarms-discover sdi swarms-d",
+    "ask servers which swarms they list, and propose the new ones (admins)",
+    "discovering swarms",
+    argument("urls", "the base URL of a MAIL server", metavar="URL...", nargs=-1, required=True),
+)
+async def _swarms_discover(session: Session, arguments: Namespace) -> int:
     answer = await session.client.discover_swarms(arguments.urls)
     lines = [f"swarm {name} is proposed" for name in answer["proposed"]] or ["no new swarms"]
     problems = [f"{each['field']}: {each['problem']}" for each in answer["problems"]]
     return session.tell(arguments, answer, *lines, *problems)
 
 
-async def _swarm_accept(session: Session, arguments: argparse.Namespace) -> int:
+@_swarms("swarm-accept sa swarm-a", "register a proposed swarm (admins)", "accepting swarm", _NAME)
+async def _swarm_accept(session: Session, arguments: Namespace) -> int:
     answer = await session.client.accept_swarm(arguments.name)
     return session.tell(arguments, answer, f"swarm {answer.get('swarm_name')} registered")
 
 
-async def _swarm_remove(session: Session, arguments: argparse.Namespace) -> int:
+@_swarms(
+    "swarm-remove srm swarm-rm",
+    "remove another swarm, or its proposal (admins)",
+    "removing swarm",
+    _NAME,
+    flag("--cancel-tasks", told="cancel its open tasks, too"),
+)
+async def _swarm_remove(session: Session, arguments: Namespace) -> int:
     cancel = arguments.cancel_tasks
     answer = await session.client.unregister_swarm(arguments.name, cancel_tasks=cancel)
     name, left = answer.get("swarm_name"), answer.get("open_tasks")
@@ -517,116 +503,47 @@ async def _swarm_remove(session: Session, arguments: argparse.Namespace) -> int:
     return session.tell(arguments, answer, f"swarm {name} removed{told}")
 
 
-async def _swarm_dump(session: Session, arguments: argparse.Namespace) -> int:
+@_swarms("swarm-dump sd swarm-d", "write the swarm to the server's log (admins)", "dumping swarm")
+async def _swarm_dump(session: Session, arguments: Namespace) -> int:
     answer = await session.client.dump_swarm()
     return session.tell(arguments, answer, f"swarm '{answer.get('swarm_name')}' dumped")
 
 
-async def _swarm_load(session: Session, arguments: argparse.Namespace) -> int:
+@_swarms(
+    "swarm-load-from-json sl swarm-l",
+    "replace the server's swarm (admins)",
+    "loading swarm from JSON",
+    argument("swarm_json", "the definition of one swarm, as JSON", metavar="JSON"),
+)
+async def _swarm_load(session: Session, arguments: Namespace) -> int:
     answer = await session.client.load_swarm_from_json(arguments.swarm_json)
     return session.tell(arguments, answer, f"swarm '{answer.get('swarm_name')}' loaded")
 
 
-def _configure_register(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("name", help="the other swarm's name")
-    add("base_url", help="the base URL of its server")
-    add("auth_token", nargs="?", help="the token this server uses to call it")
-    add("-V", "--volatile", action="store_true", help="forget it when the server stops")
-    add("-k", "--public-key", metavar="THUMBPRINT", help="the key with which it signs its mail")
-    add_json(parser)
-
-
-def _configure_discover(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("urls", nargs="+", metavar="URL", help="the base URL of a MAIL server")
-    add_json(parser)
-
-
-def _configure_name(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", help="the other swarm's name")
-    add_json(parser)
-
-
-def _configure_remove(parser: argparse.ArgumentParser) -> None:
-    _configure_name(parser)
-    parser.add_argument("--cancel-tasks", action="store_true", help="cancel its open tasks, too")
-
-
-def _configure_load(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("swarm_json", help="the definition of one swarm, as JSON")
-    add_json(parser)
-
-
-_SWARMS: Final = (
-    Command(
-        "swarms-get",
-        ("sg", "swarms-g"),
-        "list the swarms that the server knows",
-        add_json,
-        _swarms_get,
-        "getting swarms",
+@_debug(
+    "responses r resp",
+    "call OpenAI's Responses API (servers with --debug)",
+    "posting responses",
+    argument("input", "input items, as a JSON list", type=json_list),
+    argument("tools", "your tools, as a JSON list ('[]' for none)", type=json_list),
+    option("-i", "--instructions", metavar="TEXT", told="a system prompt"),
+    option("-pr", "--previous-response-id", metavar="ID", told="the response to continue"),
+    option("-tc", "--tool-choice", metavar="CHOICE", type=json_or_text, told="a name or JSON"),
+    option(
+        *("-ptc", "--parallel-tool-calls/--no-parallel-tool-calls"),
+        default=None,
+        told="whether the model may call several tools at once",
     ),
-    Command(
-        "swarm-register",
-        ("sr", "swarm-r"),
-        "register another swarm (admins)",
-        _configure_register,
-        _swarm_register,
-        "registering swarm",
-    ),
-    Command(
-        "swarms-registry",
-        ("sgr", "swarms-r"),
-        "list all swarms that the server knows, and proposed ones (admins)",
-        add_json,
-        _swarms_registry,
-        "getting registry",
-    ),
-    Command(
-        "swarms-discover",
-        ("sdi", "swarms-d"),
-        "ask servers which swarms they list, and propose the new ones (admins)",
-        _configure_discover,
-        _swarms_discover,
-        "discovering swarms",
-    ),
-    Command(
-        "swarm-accept",
-        ("sa", "swarm-a"),
-        "register a proposed swarm (admins)",
-        _configure_name,
-        _swarm_accept,
-        "accepting swarm",
-    ),
-    Command(
-        "swarm-remove",
-        ("srm", "swarm-rm"),
-        "remove another swarm, or its proposal (admins)",
-        _configure_remove,
-        _swarm_remove,
-        "removing swarm",
-    ),
-    *OUTBOX_COMMANDS,
-    Command(
-        "swarm-dump",
-        ("sd", "swarm-d"),
-        "write the swarm to the server's log (admins)",
-        add_json,
-        _swarm_dump,
-        "dumping swarm",
-    ),
-    Command(
-        "swarm-load-from-json",
-        ("sl", "swarm-l"),
-        "replace the server's swarm (admins)",
-        _configure_load,
-        _swarm_load,
-        "loading swarm from JSON",
+    _KEY,
+    option(
+        *("-k", "--kwargs"),
+        metavar="JSON",
+        type=run_options,
+        default="{}",
+        told="more request fields",
     ),
 )
-
-
-async def _responses(session: Session, arguments: argparse.Namespace) -> int:
+async def _responses(session: Session, arguments: Namespace) -> int:
     response = await session.client.debug_post_responses(
         arguments.input,
         arguments.tools,
@@ -667,43 +584,4 @@ def _show_response(session: Session, response: Any) -> None:
     session.screen.note((f"response {response.id}{state}, model {response.model}", "dim"))
 
 
-def _configure_responses(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("input", metavar="INPUT", type=json_list, help="input items, as a JSON list")
-    add("tools", metavar="TOOLS", type=json_list, help="your tools, as a JSON list ('[]' for none)")
-    add("-i", "--instructions", metavar="TEXT", help="a system prompt")
-    add("-pr", "--previous-response-id", metavar="ID", help="the response to continue")
-    add("-tc", "--tool-choice", metavar="CHOICE", type=json_or_text, help="a name or JSON")
-    add(
-        *("-ptc", "--parallel-tool-calls"),
-        action=argparse.BooleanOptionalAction,
-        help="whether the model may call several tools at once",
-    )
-    add_key(parser)
-    add("-k", "--kwargs", metavar="JSON", type=options, default={}, help="more request fields")
-    add_json(parser)
-
-
-_RESPONSES: Final = (
-    Command(
-        "responses",
-        ("r", "resp"),
-        "call OpenAI's Responses API (servers with --debug)",
-        _configure_responses,
-        _responses,
-        "posting responses",
-    ),
-)
-
-COMMANDS: Final[tuple[Command, ...]] = (
-    *_IDENTITY,
-    *_MESSAGES,
-    *_TASKS,
-    *APPROVALS,
-    *SET_ASIDE_COMMANDS,
-    *WEBHOOK_COMMANDS,
-    *MEMORY,
-    *DESK,
-    *_SWARMS,
-    *_RESPONSES,
-)
+COMMANDS: Final = tuple(command for section in SECTIONS for command in section.commands)

@@ -1,13 +1,15 @@
 """The commands of ``mail client`` for participants: their messages, threads, teams and files."""
 
-import argparse
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from mail.cli.common import DONE, FAILED, one_line, positive
-from mail.cli.repl.session import Command, Session, add_json
+import click
+
+from mail.cli.common import DONE, FAILED, one_line
+from mail.cli.repl.session import Section, Session
+from mail.cli.table import Namespace, argument, flag, option, positive
 from mail.errors import MAILError
 
 _WIDEST: Final = 200
@@ -15,7 +17,30 @@ _MOST: Final = 100
 _LONGEST_NAME: Final = 120
 
 
-async def _participants(session: Session, arguments: argparse.Namespace) -> int:
+section = Section("Messages of participants")
+
+
+def _limit(usual: int) -> click.Option:
+    told = f"at most so many (default {usual})"
+    return option("-l", "--limit", metavar="N", type=int, default=usual, told=told)
+
+
+_PAGE: Final = (
+    option("-b", "--before", metavar="N", type=int, told="only older ones"),
+    _limit(20),
+)
+_ID: Final = argument("message_id", "the message, as `inbox` lists it", metavar="ID")
+_THREAD: Final = argument("thread_id", "the thread, as `threads` lists it", metavar="ID")
+_TEAM: Final = argument("team_id", "the team, as `teams` lists it", metavar="TEAM")
+_LETTER: Final = (
+    argument("text", "the text"),
+    flag("-u", "--urgent", told="it wants attention at once"),
+)
+_TEXT: Final = (*_LETTER, flag("-wa", "--wants-ack", told="ask to acknowledge it"))
+
+
+@section("participants who", "list who can be written to", "getting participants")
+async def _participants(session: Session, arguments: Namespace) -> int:
     answer = await session.client.get_participants()
     lines = [
         f"{each['name']} ({each['kind']})  {one_line(each['description'])}".rstrip()
@@ -24,7 +49,14 @@ async def _participants(session: Session, arguments: argparse.Namespace) -> int:
     return session.tell(arguments, answer, *lines)
 
 
-async def _inbox(session: Session, arguments: argparse.Namespace) -> int:
+@section(
+    "inbox in",
+    "list your messages",
+    "getting messages",
+    flag("-u", "--unread", told="only unread ones"),
+    *_PAGE,
+)
+async def _inbox(session: Session, arguments: Namespace) -> int:
     page = await session.client.get_desk_messages(
         limit=arguments.limit, before=arguments.before, unread=arguments.unread, mark_read=False
     )
@@ -38,7 +70,8 @@ async def _inbox(session: Session, arguments: argparse.Namespace) -> int:
     return DONE
 
 
-async def _read(session: Session, arguments: argparse.Namespace) -> int:
+@section("read rd", "read a message", "reading message", _ID)
+async def _read(session: Session, arguments: Namespace) -> int:
     found = await session.client.get_desk_message(arguments.message_id)
     if session.shows_json(arguments, found):
         return DONE
@@ -58,17 +91,27 @@ async def _read(session: Session, arguments: argparse.Namespace) -> int:
     return DONE
 
 
-async def _send(session: Session, arguments: argparse.Namespace) -> int:
+@section(
+    "send se",
+    "write to a participant",
+    "sending message",
+    argument("names", "a participant, or several: editor,tester", metavar="NAME"),
+    *_TEXT,
+    option("-s", "--subject", told="the subject"),
+)
+async def _send(session: Session, arguments: Namespace) -> int:
     names = list(arguments.names.split(","))
     to: dict[str, Any] = {"recipient_id": names[0]} if len(names) == 1 else {"recipient_ids": names}
     return await _sent(session, arguments, **to, subject=arguments.subject)
 
 
-async def _post(session: Session, arguments: argparse.Namespace) -> int:
+@section("post po", "write in a thread", "posting in thread", _THREAD, *_TEXT)
+async def _post(session: Session, arguments: Namespace) -> int:
     return await _sent(session, arguments, thread_id=arguments.thread_id)
 
 
-async def _reply(session: Session, arguments: argparse.Namespace) -> int:
+@section("reply re", "answer a message", "replying", _ID, *_TEXT)
+async def _reply(session: Session, arguments: Namespace) -> int:
     found = await session.client.get_desk_message(arguments.message_id)
     message = found["message"]
     to: dict[str, Any]
@@ -84,7 +127,7 @@ async def _reply(session: Session, arguments: argparse.Namespace) -> int:
     return await _sent(session, arguments, **to, reply_to=message["id"])
 
 
-async def _sent(session: Session, arguments: argparse.Namespace, **to: Any) -> int:
+async def _sent(session: Session, arguments: Namespace, **to: Any) -> int:
     sent = await session.client.send_desk_message(
         arguments.text, urgent=arguments.urgent, wants_ack=arguments.wants_ack, **to
     )
@@ -93,13 +136,34 @@ async def _sent(session: Session, arguments: argparse.Namespace, **to: Any) -> i
     return session.tell(arguments, sent, f"message {message['id']} sent to {names}")
 
 
-async def _ack(session: Session, arguments: argparse.Namespace) -> int:
+@section(
+    "ack a",
+    "acknowledge a message",
+    "acknowledging message",
+    _ID,
+    argument("note", "a word to its sender", default=""),
+)
+async def _ack(session: Session, arguments: Namespace) -> int:
     done = await session.client.acknowledge_message(arguments.message_id, arguments.note)
     said = done["status"].replace("_", " ")
     return session.tell(arguments, done, f"message {arguments.message_id} {said}")
 
 
-async def _search(session: Session, arguments: argparse.Namespace) -> int:
+@section(
+    "search find",
+    "find messages by their words",
+    "searching messages",
+    argument(
+        "words",
+        "words, or the whole query in quotation marks: 'plan* \"open question\" -draft'",
+        metavar="WORD...",
+        nargs=-1,
+        required=True,
+    ),
+    option("-th", "--thread", metavar="ID", told="only this thread"),
+    *_PAGE,
+)
+async def _search(session: Session, arguments: Namespace) -> int:
     page = await session.client.search_messages(
         " ".join(arguments.words),
         thread_id=arguments.thread,
@@ -117,7 +181,14 @@ async def _search(session: Session, arguments: argparse.Namespace) -> int:
     return DONE
 
 
-async def _threads(session: Session, arguments: argparse.Namespace) -> int:
+@section(
+    "threads ths",
+    "list your threads",
+    "getting threads",
+    option("-a", "--after", metavar="PLACE", told="what the page before says"),
+    _limit(_MOST),
+)
+async def _threads(session: Session, arguments: Namespace) -> int:
     page = await session.client.get_threads(arguments.after, arguments.limit)
     lines = [
         (each["id"], each["title"], f"created by {each['creator_id']}, {each['created_at'][:16]}")
@@ -128,7 +199,7 @@ async def _threads(session: Session, arguments: argparse.Namespace) -> int:
 
 def _show_page(
     session: Session,
-    arguments: argparse.Namespace,
+    arguments: Namespace,
     page: Mapping[str, Any],
     lines: Sequence[tuple[str, str, str]],
     command: str,
@@ -143,7 +214,8 @@ def _show_page(
     return DONE
 
 
-async def _thread(session: Session, arguments: argparse.Namespace) -> int:
+@section("thread th", "show a thread and its messages", "getting thread", _THREAD, _limit(20))
+async def _thread(session: Session, arguments: Namespace) -> int:
     thread = await session.client.get_thread(arguments.thread_id)
     page = await session.client.get_desk_messages(
         thread_id=arguments.thread_id, limit=arguments.limit, mark_read=False
@@ -157,18 +229,27 @@ async def _thread(session: Session, arguments: argparse.Namespace) -> int:
     return DONE
 
 
-async def _thread_create(session: Session, arguments: argparse.Namespace) -> int:
+@section(
+    "thread-create thc",
+    "begin a thread",
+    "creating thread",
+    argument("title", "its title"),
+    argument("names", "who is in it, besides you", metavar="[NAME...]", nargs=-1),
+)
+async def _thread_create(session: Session, arguments: Namespace) -> int:
     made = await session.client.create_thread(arguments.title, arguments.names)
     return session.tell(arguments, made, f"thread {made['thread']['id']} created")
 
 
-async def _thread_join(session: Session, arguments: argparse.Namespace) -> int:
+@section("thread-join thj", "join a thread", "joining thread", _THREAD)
+async def _thread_join(session: Session, arguments: Namespace) -> int:
     joined = await session.client.join_thread(arguments.thread_id)
     names = ", ".join(joined["thread"]["participants"])
     return session.tell(arguments, joined, f"{joined['status'].replace('_', ' ')}; in it: {names}")
 
 
-async def _teams(session: Session, arguments: argparse.Namespace) -> int:
+@section("teams tm", "list your teams", "getting teams")
+async def _teams(session: Session, arguments: Namespace) -> int:
     answer = await session.client.get_teams()
     lines = [
         f"{team['id']}  lead {team['lead']}: {', '.join(team['members'])}"
@@ -177,7 +258,21 @@ async def _teams(session: Session, arguments: argparse.Namespace) -> int:
     return session.tell(arguments, answer, *(lines or ["you are in no team"]))
 
 
-async def _teammate_message(session: Session, arguments: argparse.Namespace) -> int:
+@section(
+    "teammate-message tmm",
+    "write to a member of a team",
+    "sending message",
+    _TEAM,
+    argument("name", "a member, or `lead`"),
+    *_LETTER,
+    option(
+        *("-w", "--wait"),
+        metavar="SECONDS",
+        type=positive,
+        told="wait so many seconds for the reply",
+    ),
+)
+async def _teammate_message(session: Session, arguments: Namespace) -> int:
     sent = await session.client.teammate_message(
         arguments.team_id,
         arguments.name,
@@ -193,7 +288,15 @@ async def _teammate_message(session: Session, arguments: argparse.Namespace) -> 
     return session.tell(arguments, sent, *lines)
 
 
-async def _teammate_broadcast(session: Session, arguments: argparse.Namespace) -> int:
+@section(
+    "teammate-broadcast tmb",
+    "write to all members of a team",
+    "sending message",
+    _TEAM,
+    *_LETTER,
+    flag("-x", "--exclude-self", told="no copy for yourself"),
+)
+async def _teammate_broadcast(session: Session, arguments: Namespace) -> int:
     sent = await session.client.teammate_broadcast(
         arguments.team_id,
         arguments.text,
@@ -204,7 +307,14 @@ async def _teammate_broadcast(session: Session, arguments: argparse.Namespace) -
     return session.tell(arguments, sent, f"message {sent['messageId']} sent to {names}")
 
 
-async def _files(session: Session, arguments: argparse.Namespace) -> int:
+@section(
+    "files fs",
+    "list your files",
+    "getting files",
+    option("-a", "--after", metavar="ID", told="only files after this one"),
+    _limit(_MOST),
+)
+async def _files(session: Session, arguments: Namespace) -> int:
     page = await session.client.get_files(arguments.after, arguments.limit)
     lines = [
         (each["id"], each["filename"], f"{each['size']:,} bytes, {each['media_type']}")
@@ -213,7 +323,18 @@ async def _files(session: Session, arguments: argparse.Namespace) -> int:
     return _show_page(session, arguments, page, lines, "files")
 
 
-async def _upload(session: Session, arguments: argparse.Namespace) -> int:
+@section(
+    "upload up",
+    "upload a file, and hand it on",
+    "uploading",
+    argument("path", "the file"),
+    option("--to", metavar="NAME", told="a participant who gets it"),
+    option("-th", "--thread", metavar="ID", told="a thread whose members get it"),
+    option("-d", "--description", metavar="TEXT", told="what to say about it"),
+)
+async def _upload(session: Session, arguments: Namespace) -> int:
+    if arguments.to and arguments.thread:
+        raise click.UsageError("give --to or --thread, not both")
     file = await session.client.upload_file(_path(arguments.path))
     if not (arguments.to or arguments.thread):
         return session.tell(arguments, file, f"file {file['id']} uploaded")
@@ -228,7 +349,16 @@ async def _upload(session: Session, arguments: argparse.Namespace) -> int:
     return session.tell(arguments, sent, line)
 
 
-async def _download(session: Session, arguments: argparse.Namespace) -> int:
+@section(
+    "download down",
+    "download a file",
+    "downloading",
+    argument("file_id", "the file, as `files` or a message names it", metavar="ID"),
+    argument(
+        "path", "where to write it (default: its name, in the current folder)", required=False
+    ),
+)
+async def _download(session: Session, arguments: Namespace) -> int:
     if arguments.path is None:
         known = await session.client.get_file(arguments.file_id)
         target = Path(_harmless_name(known["filename"]))
@@ -269,202 +399,3 @@ def _show_line(session: Session, message: Mapping[str, Any], text: str) -> None:
 
 def _sender(message: Mapping[str, Any]) -> str:
     return str(message["sender_id"] or "the mail desk")
-
-
-def _configure_inbox(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-u", "--unread", action="store_true", help="only unread ones")
-    _add_page(parser)
-    add_json(parser)
-
-
-def _configure_message(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("message_id", metavar="ID", help="the message, as `inbox` lists it")
-    add_json(parser)
-
-
-def _configure_ack(parser: argparse.ArgumentParser) -> None:
-    _configure_message(parser)
-    parser.add_argument("note", nargs="?", default="", help="a word to its sender")
-
-
-def _configure_reply(parser: argparse.ArgumentParser) -> None:
-    _configure_message(parser)
-    _add_text(parser)
-
-
-def _configure_send(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", metavar="NAME", help="a participant, or several: editor,tester")
-    _add_text(parser)
-    parser.add_argument("-s", "--subject", help="the subject")
-    add_json(parser)
-
-
-def _configure_post(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("thread_id", metavar="THREAD", help="the thread, as `threads` lists it")
-    _add_text(parser)
-    add_json(parser)
-
-
-def _configure_search(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "words",
-        nargs="+",
-        metavar="WORD",
-        help="words, or the whole query in quotation marks: 'plan* \"open question\" -draft'",
-    )
-    parser.add_argument("-th", "--thread", metavar="ID", help="only this thread")
-    _add_page(parser)
-    add_json(parser)
-
-
-def _configure_threads(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-a", "--after", metavar="PLACE", help="what the page before says")
-    _add_limit(parser, _MOST)
-    add_json(parser)
-
-
-def _configure_thread(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("thread_id", metavar="ID", help="the thread, as `threads` lists it")
-    _add_limit(parser, 20)
-    add_json(parser)
-
-
-def _configure_create(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("title", help="its title")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="who is in it, besides you")
-    add_json(parser)
-
-
-def _configure_join(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("thread_id", metavar="ID", help="the thread")
-    add_json(parser)
-
-
-def _configure_teammate(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("team_id", metavar="TEAM", help="the team, as `teams` lists it")
-    parser.add_argument("name", metavar="NAME", help="a member, or `lead`")
-    _add_letter(parser)
-    told = "wait so many seconds for the reply"
-    parser.add_argument("-w", "--wait", metavar="SECONDS", type=positive, help=told)
-    add_json(parser)
-
-
-def _configure_broadcast(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("team_id", metavar="TEAM", help="the team, as `teams` lists it")
-    _add_letter(parser)
-    parser.add_argument("-x", "--exclude-self", action="store_true", help="no copy for yourself")
-    add_json(parser)
-
-
-def _configure_files(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-a", "--after", metavar="ID", help="only files after this one")
-    _add_limit(parser, _MOST)
-    add_json(parser)
-
-
-def _configure_upload(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", metavar="PATH", help="the file")
-    whom = parser.add_mutually_exclusive_group()
-    whom.add_argument("--to", metavar="NAME", help="a participant who gets it")
-    whom.add_argument("-th", "--thread", metavar="ID", help="a thread whose members get it")
-    parser.add_argument("-d", "--description", metavar="TEXT", help="what to say about it")
-    add_json(parser)
-
-
-def _configure_download(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file_id", metavar="ID", help="the file, as `files` or a message names it")
-    told = "where to write it (default: its name, in the current folder)"
-    parser.add_argument("path", metavar="PATH", nargs="?", help=told)
-    add_json(parser)
-
-
-def _add_letter(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("text", help="the text")
-    parser.add_argument("-u", "--urgent", action="store_true", help="it wants attention at once")
-
-
-def _add_text(parser: argparse.ArgumentParser) -> None:
-    _add_letter(parser)
-    parser.add_argument("-wa", "--wants-ack", action="store_true", help="ask to acknowledge it")
-
-
-def _add_page(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-b", "--before", metavar="N", type=int, help="only older ones")
-    _add_limit(parser, 20)
-
-
-def _add_limit(parser: argparse.ArgumentParser, usual: int) -> None:
-    told = f"at most so many (default {usual})"
-    parser.add_argument("-l", "--limit", metavar="N", type=int, default=usual, help=told)
-
-
-DESK: Final = (
-    Command(
-        "participants",
-        ("who",),
-        "list who can be written to",
-        add_json,
-        _participants,
-        "getting participants",
-    ),
-    Command("inbox", ("in",), "list your messages", _configure_inbox, _inbox, "getting messages"),
-    Command("read", ("rd",), "read a message", _configure_message, _read, "reading message"),
-    Command("reply", ("re",), "answer a message", _configure_reply, _reply, "replying"),
-    Command("send", ("se",), "write to a participant", _configure_send, _send, "sending message"),
-    Command("ack", ("a",), "acknowledge a message", _configure_ack, _ack, "acknowledging message"),
-    Command(
-        "search",
-        ("find",),
-        "find messages by their words",
-        _configure_search,
-        _search,
-        "searching messages",
-    ),
-    Command(
-        "threads", ("ths",), "list your threads", _configure_threads, _threads, "getting threads"
-    ),
-    Command(
-        "thread",
-        ("th",),
-        "show a thread and its messages",
-        _configure_thread,
-        _thread,
-        "getting thread",
-    ),
-    Command("post", ("po",), "write in a thread", _configure_post, _post, "posting in thread"),
-    Command(
-        "thread-create",
-        ("thc",),
-        "begin a thread",
-        _configure_create,
-        _thread_create,
-        "creating thread",
-    ),
-    Command(
-        "thread-join", ("thj",), "join a thread", _configure_join, _thread_join, "joining thread"
-    ),
-    Command("teams", ("tm",), "list your teams", add_json, _teams, "getting teams"),
-    Command(
-        "teammate-message",
-        ("tmm",),
-        "write to a member of a team",
-        _configure_teammate,
-        _teammate_message,
-        "sending message",
-    ),
-    Command(
-        "teammate-broadcast",
-        ("tmb",),
-        "write to all members of a team",
-        _configure_broadcast,
-        _teammate_broadcast,
-        "sending message",
-    ),
-    Command("files", ("fs",), "list your files", _configure_files, _files, "getting files"),
-    Command(
-        "upload", ("up",), "upload a file, and hand it on", _configure_upload, _upload, "uploading"
-    ),
-    Command(
-        "download", ("down",), "download a file", _configure_download, _download, "downloading"
-    ),
-)

@@ -1,9 +1,10 @@
 """The prompt's loop: read a command, run it, and continue after errors."""
 
-import argparse
 import asyncio
 from collections.abc import Sequence
 from typing import Final, Protocol
+
+import click
 
 from mail.cli.common import DONE, INTERRUPTED, USAGE, one_line
 from mail.cli.repl.parsing import (
@@ -17,8 +18,9 @@ from mail.cli.repl.parsing import (
     split,
 )
 from mail.cli.repl.session import Session, execute
-from mail.cli.repl.talk import SAY, TALK, whole_id
+from mail.cli.repl.talk import SAY, section, whole_id
 from mail.cli.repl.view import short_id
+from mail.cli.table import Namespace, mistake
 from mail.core.suggest import did_you_mean
 from mail.errors import MAILError
 from mail.logs.setup import redact
@@ -54,11 +56,12 @@ def converse(runner: asyncio.Runner, session: Session, lines: Lines) -> int:
         0; if the input is not interactive, the exit code of the last command that failed.
     """
     talks = session.talk is not None
-    parser = build_parser("mail>", typed=True, more=TALK if talks else ())
+    parser = build_parser("mail>", typed=True, more=(section,) if talks else ())
     code, interrupted = DONE, False
     while True:
         try:
-            meant = _read(lines, parser, talks=talks)
+            line = lines.read()
+            meant = meaning(line, parser) if talks else Meant(command=line)
             interrupted = False
             code = _act(runner, session, parser, meant) or code
         except EOFError:
@@ -71,11 +74,6 @@ def converse(runner: asyncio.Runner, session: Session, lines: Lines) -> int:
             interrupted = True
             _tell_of_interrupt(session)
     return DONE if lines.interactive else code
-
-
-def _read(lines: Lines, parser: CommandParser, *, talks: bool) -> Meant:
-    line = lines.read()
-    return meaning(line, parser) if talks else Meant(command=line)
 
 
 def _act(runner: asyncio.Runner, session: Session, parser: CommandParser, meant: Meant) -> int:
@@ -108,7 +106,7 @@ def _say(runner: asyncio.Runner, session: Session, meant: Meant) -> int:
             "not sent: this looks like a key; `login` takes one, and `say` sends it"
         )
         return USAGE
-    return runner.run(execute(session, argparse.Namespace(command=SAY, text=[text], json=False)))
+    return runner.run(execute(session, Namespace(command=SAY, text=[text], json=False)))
 
 
 def may_be_key(text: str) -> bool:
@@ -152,7 +150,7 @@ def _words(parser: CommandParser, meant: Meant) -> list[str]:
     """
     line = meant.command or ""
     name = line.split(None, 1)[:1]
-    command = parser.commands.get(name[0]) if name else None
+    command = parser.subcommands.get(name[0]) if name else None
     if command is None or command.free is None:
         return split(line)
     words = line.split(None, command.free + 1)
@@ -165,18 +163,16 @@ def _words(parser: CommandParser, meant: Meant) -> list[str]:
 def _carry_out(
     runner: asyncio.Runner, session: Session, parser: CommandParser, words: list[str]
 ) -> int:
-    if words[0] in HELP:
-        if not words[1:]:
-            parser.print_help()
-            return DONE
-        words = [words[1].lstrip("/"), "--help"]
-    if session.talk is not None and words[0] not in parser.subcommands:
-        session.screen.fail(_unknown(words[0], parser))
-        return USAGE
     try:
-        return runner.run(_run(session, parser.parse_args(words)))
-    except SystemExit as stop:  # argparse has printed the error
-        return stop.code if isinstance(stop.code, int) else USAGE
+        if words[0] in HELP:
+            parser.explain(words[1:2])
+            return DONE
+        return runner.run(_run(session, parser.read(words)))
+    except click.UsageError as error:
+        session.screen.fail(f"error: {mistake(error)}")
+        return USAGE
+    except click.exceptions.Exit as end:  # the help of the command was printed
+        return end.exit_code
     except KeyboardInterrupt:
         if session.talk is None:
             told = "request cancelled; its task continues: see tasks-get, task-cancel"
@@ -187,25 +183,11 @@ def _carry_out(
         raise
 
 
-def _unknown(name: str, parser: CommandParser) -> str:
-    """Return what to say of a command that there is not, where any text can be a message."""
-    names = sorted((f"/{each}" for each in parser.subcommands), key=len, reverse=True)
-    meant = did_you_mean(f"/{name}", names)
-    told = f"there is no command '/{one_line(name, 40)}'.{meant}"
-    return f"{told} /help lists them, and `say` sends a line that begins with a slash"
-
-
-async def _run(session: Session, arguments: argparse.Namespace) -> int:
+async def _run(session: Session, arguments: Namespace) -> int:
     """Run a command; in a conversation the beginning of a task's id will do."""
-    if session.talk is not None and arguments.command.name.startswith("task-"):
+    if session.talk is not None and arguments.command.names[0].startswith("task-"):
         arguments.task_id = await whole_id(session, arguments.task_id)
     return await execute(session, arguments)
-
-
-def _reached(session: Session) -> None:
-    """Remember that the server has answered."""
-    if session.talk is not None:
-        session.talk.reached = True
 
 
 async def greet(session: Session) -> None:
@@ -214,19 +196,20 @@ async def greet(session: Session) -> None:
     try:
         who = await client.get_whoami()
     except MAILError as error:
-        if getattr(error, "status", None) is not None:
-            _reached(session)
+        answered = getattr(error, "status", None) is not None
         screen.note(("unable to determine identity via /whoami", "yellow"))
         screen.note(f"> error: {error}")
         screen.note("NOTE: most commands need a server that responds and a valid key")
         screen.note("NOTE: use `login {YOUR_API_KEY}` to log in")
     else:
-        _reached(session)
+        answered = True
         client.user_id = str(who.get("id") or "unknown")
         client.user_role = str(who.get("role") or "unknown")
         screen.note(f"successfully logged into {client.base_url}")
         screen.note(f"> role: {client.user_role}")
         screen.note(f"> id: {client.user_id}")
+    if session.talk is not None and answered:
+        session.talk.reached = True
     screen.note(f"MAIL CLIent v{get_version()}")
     screen.note("Enter `help` for help and `exit` to quit")
     screen.note("==========")

@@ -1,19 +1,30 @@
 """The commands of ``mail client`` for named memories: list, show, edit, undo and delete them."""
 
-import argparse
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from mail.cli.common import DONE, FAILED, one_line
-from mail.cli.repl.session import Command, Session, add_json
+from mail.cli.repl.session import Section, Session
+from mail.cli.table import Namespace, argument, option
 from mail.errors import MAILError
 
 _WIDEST: Final = 80
 
 
-async def _memory(session: Session, arguments: argparse.Namespace) -> int:
+section = Section("Named memories")
+_NAME: Final = argument("name", "the memory, as `memory` lists it")
+
+
+@section(
+    "memory mem",
+    "list your named memories, or show one",
+    "getting memory",
+    argument("name", "the memory; without it, list all", required=False),
+    slash=True,
+)
+async def _memory(session: Session, arguments: Namespace) -> int:
     if arguments.name is None:
         return await _list(session, arguments)
     found = await session.client.get_memory(arguments.name)
@@ -32,7 +43,7 @@ async def _memory(session: Session, arguments: argparse.Namespace) -> int:
     return DONE
 
 
-async def _list(session: Session, arguments: argparse.Namespace) -> int:
+async def _list(session: Session, arguments: Namespace) -> int:
     page = await session.client.get_memories()
     lines = [
         f"{each['name']} ({_state(each)})  {_first_line(each)}".rstrip()
@@ -57,7 +68,17 @@ def _first_line(holder: Mapping[str, Any]) -> str:
     return one_line(line[:_WIDEST]) + (" …" if cut else "")
 
 
-async def _edit(session: Session, arguments: argparse.Namespace) -> int:
+@section(
+    "memory-edit med",
+    "give a memory another text",
+    "editing memory",
+    option("-f", "--file", metavar="PATH", told="take the text from a file"),
+    argument("name", "the memory; it need not be there"),
+    argument("text", "its new text", nargs=-1),
+    slash=True,
+    free=1,
+)
+async def _edit(session: Session, arguments: Namespace) -> int:
     text = " ".join(arguments.text)
     if arguments.file is not None:
         try:
@@ -72,7 +93,20 @@ async def _edit(session: Session, arguments: argparse.Namespace) -> int:
     return _told(session, arguments, changed)
 
 
-async def _undo(session: Session, arguments: argparse.Namespace) -> int:
+@section(
+    "memory-undo mu",
+    "give a memory the text of the version before, or of another one",
+    "editing memory",
+    _NAME,
+    argument(
+        "version",
+        "the version to have again, 0 for the default (default: the one before)",
+        type=int,
+        required=False,
+    ),
+    slash=True,
+)
+async def _undo(session: Session, arguments: Namespace) -> int:
     known = await session.client.get_memory(arguments.name)
     version = arguments.version
     if version is None:
@@ -101,76 +135,15 @@ def _before(known: Mapping[str, Any]) -> int:
     return int(rest[0]["version"]) if rest else 0
 
 
-def _told(session: Session, arguments: argparse.Namespace, changed: Mapping[str, Any]) -> int:
+def _told(session: Session, arguments: Namespace, changed: Mapping[str, Any]) -> int:
     line = f"memory {changed['name']}: {_state(changed)}: {_first_line(changed)}"
     return session.tell(arguments, changed, line)
 
 
-async def _delete(session: Session, arguments: argparse.Namespace) -> int:
+@section(
+    "memory-delete md", "delete a memory with its versions", "deleting memory", _NAME, slash=True
+)
+async def _delete(session: Session, arguments: Namespace) -> int:
     await session.client.delete_memory(arguments.name)
     answer = {"name": arguments.name, "status": "deleted"}
     return session.tell(arguments, answer, f"memory {arguments.name} deleted")
-
-
-def _configure_memory(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", metavar="NAME", help="the memory; without it, list all")
-    add_json(parser)
-
-
-def _configure_name(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="the memory, as `memory` lists it")
-    add_json(parser)
-
-
-def _configure_edit(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-f", "--file", metavar="PATH", help="take the text from a file")
-    parser.add_argument("name", metavar="NAME", help="the memory; it need not be there")
-    parser.add_argument("text", nargs="*", metavar="TEXT", help="its new text")
-    add_json(parser)
-
-
-def _configure_undo(parser: argparse.ArgumentParser) -> None:
-    _configure_name(parser)
-    told = "the version to have again, 0 for the default (default: the one before)"
-    parser.add_argument("version", nargs="?", type=int, metavar="VERSION", help=told)
-
-
-MEMORY: Final = (
-    Command(
-        "memory",
-        ("mem",),
-        "list your named memories, or show one",
-        _configure_memory,
-        _memory,
-        "getting memory",
-        slash=True,
-    ),
-    Command(
-        "memory-edit",
-        ("med",),
-        "give a memory another text",
-        _configure_edit,
-        _edit,
-        "editing memory",
-        slash=True,
-        free=1,
-    ),
-    Command(
-        "memory-undo",
-        ("mu",),
-        "give a memory the text of the version before, or of another one",
-        _configure_undo,
-        _undo,
-        "editing memory",
-        slash=True,
-    ),
-    Command(
-        "memory-delete",
-        ("md",),
-        "delete a memory with its versions",
-        _configure_name,
-        _delete,
-        "deleting memory",
-        slash=True,
-    ),
-)

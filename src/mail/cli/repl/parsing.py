@@ -1,27 +1,27 @@
 """The parser of ``mail client``, built from its commands."""
 
-import argparse
-import math
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from mail.cli.repl.commands import COMMANDS
-from mail.core.suggest import did_you_mean, hinted
+import click
+
+from mail.cli.common import one_line
+from mail.cli.repl.commands import COMMANDS, SECTIONS
+from mail.cli.table import HELP as HELP_FLAGS
+from mail.cli.table import Command, Group, Namespace
+from mail.core.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mail.cli.repl.session import Command
+    from mail.cli.repl.session import Section
 
 LEAVE: Final = ("exit", "quit")
 HELP: Final = ("help", "?")
 _SAY: Final = "say"
 _TAKE_TEXT: Final = frozenset({"message", "m", "msg", "ms", "mi"})
 _TAKE_KEYS: Final = frozenset({"login", "l", "logout", "lo"})
-_STRAY: Final = "unrecognized arguments: "
-_UNKNOWN: Final = re.compile(
-    r"(.*invalid choice: )(?:'(.*)'|\"(.*)\") \(choose from .*\)", re.DOTALL
-)
 _PART: Final = re.compile(
     r"""(?P<blank>[ \t\r\n]+)
     | (?P<plain>[^ \t\r\n'"\\]+)
@@ -33,50 +33,86 @@ _PART: Final = re.compile(
 _ESCAPED: Final = re.compile(r'\\(["\\])')
 
 
-class CommandParser(argparse.ArgumentParser):
-    """An argparse parser that records its flags for completion, and suggests corrections."""
+class CommandParser(Group):
+    """The commands of ``mail client`` by their names and aliases.
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        self.flags: dict[str, Sequence[str]] = {}
-        self.first = ""  # the name of the first value without a flag
-        self.most = 0.0  # how many of them there can be
-        self.subcommands: dict[str, CommandParser] = {}
-        self.commands: dict[str, Command] = {}
-        super().__init__(*arguments, **options)
-        self.allow_abbrev = False
+    Args:
+        prog: The text before a command in its usage.
+        sections: The commands, in the order of the help.
+        slashed: Whether some of them need a slash.
+        epilog: What the help ends with.
+    """
 
-    def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
-        """Add an argument, and record its possible values."""
-        action = super().add_argument(*names, **options)
-        values = tuple(map(str, action.choices or ()))
-        self.flags.update((flag, values) for flag in action.option_strings)
-        if not action.option_strings:
-            self.first = self.first or action.dest
-            self.most += math.inf if action.nargs in ("*", "+") else 1
-        return action
+    def __init__(
+        self, prog: str, sections: "Sequence[Section]", *, slashed: bool, epilog: str | None
+    ) -> None:
+        super().__init__(name=prog, epilog=epilog)
+        self._sections, self._slashed = sections, slashed
+        self.subcommands = {
+            name: command
+            for section in sections
+            for command in section.commands
+            for name in command.names
+        }
+        self.commands.update(self.subcommands)
 
-    def error(self, message: str) -> NoReturn:
-        """Print the error, with a suggestion for an unknown command or flag."""
-        found = _UNKNOWN.fullmatch(message) if self.subcommands else None
-        if found:
-            name = found[2] or found[3] or ""
-            names = sorted(self.subcommands, key=len, reverse=True)
-            message = f"{found[1]}{name!r}.{did_you_mean(name, names)} `help` lists the commands"
-        elif message.startswith(_STRAY):
-            message = self._about_stray(message)
-        super().error(message)
+    def read(self, words: list[str]) -> Namespace:
+        """Return the arguments of a line, and its command.
 
-    def _about_stray(self, message: str) -> str:
-        """Add a suggestion for words that belong to no argument."""
-        words = message.removeprefix(_STRAY).split()
-        flag = next((word.partition("=")[0] for word in words if word.startswith("-")), None)
-        if flag is None:
-            return f"{message}. A text of several words needs quotation marks around it"
-        known = {name for parser in self.subcommands.values() for name in parser.flags}
-        return hinted(message, flag, sorted(known))
+        Raises:
+            click.UsageError: it has mistakes.
+            click.exceptions.Exit: it asked for help, which was printed.
+        """
+        ctx = self._context()
+        command = self.resolve_command(ctx, words)[1]
+        if not isinstance(command, Command):
+            raise click.UsageError(f"{words[0]!r} is no command", ctx)
+        try:
+            return command.read(words[1:], ctx)
+        except click.UsageError as error:
+            if "unexpected extra argument" not in error.message:
+                raise
+            told = f"{error.message}. A text of several words needs quotation marks around it"
+            raise click.UsageError(told, error.ctx) from None
+
+    def explain(self, about: "Sequence[str]" = ()) -> None:
+        """Print what there is to say of a command, or list the commands.
+
+        Raises:
+            click.UsageError: there is no such command.
+        """
+        ctx = self._context()
+        if not about:
+            click.echo(self.get_help(ctx))
+            return
+        with suppress(click.exceptions.Exit):
+            self.read([about[0].removeprefix("/"), "--help"])
+
+    def unknown(self, ctx: click.Context, name: str) -> str:
+        """Return what to say of a command that there is not."""
+        slash = "/" if self._slashed else ""
+        known = sorted((f"{slash}{each}" for each in self.subcommands), key=len, reverse=True)
+        name = one_line(f"{slash}{name}", 40)
+        told = f"there is no command '{name}'.{did_you_mean(name, known)} {slash}help lists them"
+        return f"{told}, and `say` sends a line that begins with a slash" if slash else told
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by their sections."""
+        for section in self._sections:
+            with formatter.section(section.title):
+                formatter.write_dl([(self._shown(c), c.summary) for c in section.commands])
+
+    def _context(self) -> click.Context:
+        names = list(HELP_FLAGS)
+        return click.Context(self, info_name=self.name, obj=self._slashed, help_option_names=names)
+
+    def _shown(self, command: Command) -> str:
+        slash = "/" if self._slashed and command.slash else ""
+        aliases = f" ({', '.join(command.aliases)})" if command.aliases else ""
+        return f"{slash}{command.names[0]}{aliases}"
 
 
-def build_parser(prog: str, *, typed: bool, more: "Sequence[Command]" = ()) -> CommandParser:
+def build_parser(prog: str, *, typed: bool, more: "Sequence[Section]" = ()) -> CommandParser:
     """Build the parser of commands.
 
     Args:
@@ -88,32 +124,14 @@ def build_parser(prog: str, *, typed: bool, more: "Sequence[Command]" = ()) -> C
     if more:
         epilog += " Commands shown with a slash need it, the others may have one."
         epilog += " A line that is no command is a message."
-    parser = CommandParser(prog=prog, add_help=not typed, epilog=epilog if typed else None)
-    verbs: Any = parser.add_subparsers(metavar="COMMAND", title="commands", required=True)
-    for command in (*more, *COMMANDS):
-        slash = "/" if more and command.slash else ""
-        sub = verbs.add_parser(
-            command.name,
-            prog=f"{prog} {slash}{command.name}",
-            aliases=command.aliases,
-            help=command.summary,
-            description=f"{command.summary[0].upper()}{command.summary[1:]}.",
-        )
-        if slash:  # argparse has no other way to list a command by another text than its name
-            aliases = f" ({', '.join(command.aliases)})" if command.aliases else ""
-            verbs._choices_actions[-1].metavar = f"/{command.name}{aliases}"  # noqa: SLF001
-        command.configure(sub)
-        sub.set_defaults(command=command)
-        names = (command.name, *command.aliases)
-        parser.subcommands.update(dict.fromkeys(names, sub))
-        parser.commands.update(dict.fromkeys(names, command))
-    return parser
+    sections = (*more, *SECTIONS)
+    return CommandParser(prog, sections, slashed=bool(more), epilog=epilog if typed else None)
 
 
 def command_names(*, bare: bool = False) -> set[str]:
     """Return the names and aliases of all commands, or of those that need no slash at a prompt."""
     found = [command for command in COMMANDS if not (bare and command.slash)]
-    return {name for command in found for name in (command.name, *command.aliases)}
+    return {name for command in found for name in command.names}
 
 
 def split(line: str) -> list[str]:

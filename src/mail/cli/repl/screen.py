@@ -2,6 +2,7 @@
 
 import codecs
 import json
+import shlex
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -244,20 +245,19 @@ def _how_to_resume(task_id: str, calls: list[Mapping[str, Any]]) -> str:
     results = [{"call_id": c.get("call_id") or c.get("id"), "content": "…"} for c in calls]
     kwargs = {"breakpoint_tool_call_result": results}
     return (
-        f"continue with: message '' --task-id {_quoted(task_id)} "
+        f"continue with: message '' --task-id {shlex.quote(task_id)} "
         f"--resume-from breakpoint_tool_call "
-        f"--kwargs {_quoted(json.dumps(kwargs, ensure_ascii=False))}"
+        f"--kwargs {shlex.quote(json.dumps(kwargs, ensure_ascii=False))}"
     )
-
-
-def _quoted(text: str) -> str:
-    import shlex
-
-    return shlex.quote(text)
 
 
 def _text_of(response: object) -> str:
     return response if isinstance(response, str) else json.dumps(response, ensure_ascii=False)
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """Return an object of JSON; for anything else an empty one."""
+    return value if isinstance(value, dict) else {}
 
 
 def decoded(data: object) -> Any:

@@ -1,14 +1,16 @@
 """The state that the commands of ``mail client`` share, and how a command is run."""
 
-import argparse
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
 
 from mail.cli.common import DONE, FAILED, NO_ANSWER
 from mail.cli.repl.screen import Screen
 from mail.cli.repl.view import Progress
+from mail.cli.table import Command, Namespace, Run, flag, option
 from mail.errors import ClientHTTPError, MAILError
 
 if TYPE_CHECKING:
@@ -62,18 +64,18 @@ class Session(NamedTuple):
     talk: Talk | None = None
     before: str = ""
 
-    def wants_json(self, arguments: argparse.Namespace) -> bool:
+    def wants_json(self, arguments: Namespace) -> bool:
         """Tell whether a command should print the server's response as JSON."""
         return self.json or bool(arguments.json)
 
-    def shows_json(self, arguments: argparse.Namespace, answer: object) -> bool:
+    def shows_json(self, arguments: Namespace, answer: object) -> bool:
         """Print the server's response as JSON if a command should; tell whether that was done."""
         wanted = self.wants_json(arguments)
         if wanted:
             self.screen.show_json(answer)
         return wanted
 
-    def tell(self, arguments: argparse.Namespace, answer: object, *lines: str) -> int:
+    def tell(self, arguments: Namespace, answer: object, *lines: str) -> int:
         """Print the server's response, as JSON or as these lines, and return success."""
         if not self.shows_json(arguments, answer):
             for line in lines:
@@ -81,38 +83,40 @@ class Session(NamedTuple):
         return DONE
 
 
-class Command(NamedTuple):
-    """One command: names, summary, arguments, function, and a phrase for error messages.
+class Section:
+    """Commands of the prompt that belong together; it makes them of functions."""
 
-    At a prompt, a command with ``slash`` begins with one: without, the line is a message. There,
-    what stands after the first ``free`` arguments is a text that needs no quotation marks.
-    """
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.commands: list[Command] = []
 
-    name: str
-    aliases: tuple[str, ...]
-    summary: str
-    configure: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[Session, argparse.Namespace], Awaitable[int]]
-    doing: str
-    slash: bool = False
-    free: int | None = None
+    def __call__(
+        self, names: str, summary: str, doing: str, *params: click.Parameter, **more: Any
+    ) -> Callable[[Run], Command]:
+        """Make a command of a function that gets the session and the arguments.
+
+        Args:
+            names: Its name and its aliases.
+            summary: What it does.
+            doing: The same in the words of an error.
+            params: Its arguments and options, besides ``--json``.
+            more: ``slash`` and ``free``; see `Command`.
+        """
+
+        def made(run: Run) -> Command:
+            self.commands.append(Command(names, run, (*params, _JSON), summary, doing, **more))
+            return self.commands[-1]
+
+        return made
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """Add the flag that prints the complete response."""
-    parser.add_argument(
-        *("-v", "--verbose", "--json"),
-        dest="json",
-        action="store_true",
-        help="print the complete response as JSON",
-    )
-
-
-def add_owner(parser: argparse.ArgumentParser) -> None:
-    """Add the flag with which administrators say whose task they mean."""
-    told = "whose task it is: user:alice, or swarm:NAME for another swarm's (admins)"
-    parser.add_argument("-o", "--owner", metavar="OWNER", help=told)
-    add_json(parser)
+_JSON: Final = flag("json", "-v", "--verbose", "--json", told="print the complete response as JSON")
+OWNER: Final = option(
+    "-o",
+    "--owner",
+    metavar="OWNER",
+    told="whose task it is: user:alice, or swarm:NAME for another swarm's (admins)",
+)
 
 
 async def calls_of(session: Session, task_id: object) -> Mapping[str, "Approval"]:
@@ -127,11 +131,13 @@ async def calls_of(session: Session, task_id: object) -> Mapping[str, "Approval"
     return {one["call_id"]: one for one in reversed(page["approvals"])}
 
 
-async def execute(session: Session, arguments: argparse.Namespace) -> int:
+async def execute(session: Session, arguments: Namespace) -> int:
     """Run a parsed command and return its exit code; errors are printed."""
     command: Command = arguments.command
     try:
-        return await command.run(session, arguments)
+        code: int = await command.run(session, arguments)
+    except click.UsageError:  # it is one that the parser does not see
+        raise
     except MAILError as error:
         if session.talk is not None and getattr(error, "status", None) is not None:
             session.talk.reached = True
@@ -144,9 +150,10 @@ async def execute(session: Session, arguments: argparse.Namespace) -> int:
         _log.debug("a command failed", exc_info=error)
         session.screen.fail(f"error {command.doing}: {type(error).__name__}: {error}")
         return FAILED
+    return code
 
 
-def _report(session: Session, arguments: argparse.Namespace, error: MAILError) -> None:
+def _report(session: Session, arguments: Namespace, error: MAILError) -> None:
     if session.wants_json(arguments):
         status, detail = getattr(error, "status", None), getattr(error, "detail", None)
         problem = {"message": str(error), "status": status, "detail": detail}
@@ -171,7 +178,7 @@ def _advice(command: Command, error: MAILError) -> str:
         return ""
     if error.status == 401:
         return "; use `mail login`, MAIL_API_KEY or --api-key-file with a valid token"
-    if error.status is None and command.name.startswith("message") and _was_connected(error):
+    if error.status is None and command.names[0].startswith("message") and _was_connected(error):
         return "; the server may have received the message: see tasks-get"
     refused = isinstance(getattr(error.__cause__, "os_error", None), ConnectionRefusedError)
     return STARTS if refused else ""

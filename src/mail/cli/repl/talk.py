@@ -1,6 +1,5 @@
 """The prompt of ``mail client`` as a conversation: what is said belongs to a current task."""
 
-import argparse
 import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,9 +9,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from mail.cli.common import DONE, one_line
-from mail.cli.repl.screen import decoded, exit_code
-from mail.cli.repl.session import STARTS, Command, Session, Talk, add_json, calls_of
+from mail.cli.repl.screen import decoded, exit_code, mapping
+from mail.cli.repl.session import STARTS, Section, Session, Talk, calls_of
 from mail.cli.repl.view import View, how_long, short_id, short_ids
+from mail.cli.table import Namespace, argument, flag
 from mail.client.http import Reconnect
 from mail.core.suggest import did_you_mean
 from mail.errors import ClientHTTPError, MAILError
@@ -107,15 +107,15 @@ async def follow(session: Session, view: View, stream: "EventStream", *, mine: b
                     talk.seen[stream.task_id] = event.id
                 if session.json:
                     session.screen.show_json(event_record(event), indent=None)
-                    view.progress.take(str(event.event), _object(decoded(event.data)))
+                    view.progress.take(str(event.event), mapping(decoded(event.data)))
                     ended = event.event in ("task_complete", "task_error")
                 else:
                     if event.event == "task_complete":
-                        await _ask_about(session, view, _object(decoded(event.data)))
+                        await _ask_about(session, view, mapping(decoded(event.data)))
                     ended = view.take(event.event, event.data, mine=mine)
                 if ended:
                     failed = event.event == "task_error"
-                    end = _object(decoded(event.data))
+                    end = mapping(decoded(event.data))
                     code = exit_code("failed" if failed else end.get("status"), end.get("ended_by"))
     finally:
         talk.agents.update(view.progress.depth)
@@ -222,11 +222,23 @@ async def _known(session: Session) -> dict[str, Any]:
     return tasks
 
 
-async def _say(session: Session, arguments: argparse.Namespace) -> int:
+section = Section("The conversation")
+_TEXT: Final = argument("text", "the text", nargs=-1)
+_CHOSEN: Final = argument(
+    "task_id",
+    "its id, or the beginning of it (default: the current one)",
+    metavar="[TASK]",
+    required=False,
+)
+
+
+@section("say", "say something in any words", "sending message", _TEXT, free=0)
+async def _say(session: Session, arguments: Namespace) -> int:
     return await say(session, " ".join(arguments.text))
 
 
-async def _new(session: Session, arguments: argparse.Namespace) -> int:
+@section("new n", "begin a new task", "sending message", _TEXT, slash=True, free=0)
+async def _new(session: Session, arguments: Namespace) -> int:
     _talk(session).task_id = None
     if arguments.text:
         return await say(session, " ".join(arguments.text))
@@ -234,7 +246,14 @@ async def _new(session: Session, arguments: argparse.Namespace) -> int:
     return DONE
 
 
-async def _tasks(session: Session, arguments: argparse.Namespace) -> int:
+@section(
+    "tasks",
+    "list your tasks, newest first",
+    "getting tasks",
+    flag("-a", "--all", told=f"not only the newest {_LISTED}"),
+    slash=True,
+)
+async def _tasks(session: Session, arguments: Namespace) -> int:
     tasks = await _known(session)
     if session.shows_json(arguments, tasks):
         return DONE
@@ -276,9 +295,9 @@ async def _add_titles(session: Session, tasks: Mapping[str, dict[str, Any]]) -> 
         except MAILError:
             return  # deleted meanwhile
         for event in page["events"][:1]:
-            data = _object(decoded(_object(event).get("data")))
-            message = _object(_object(data.get("extra_data")).get("full_message"))
-            task["title"] = str(_object(message.get("message")).get("body") or "")
+            data = mapping(decoded(mapping(event).get("data")))
+            message = mapping(mapping(data.get("extra_data")).get("full_message"))
+            task["title"] = str(mapping(message.get("message")).get("body") or "")
             talk.tasks[name] = one_line(task["title"])
 
     known = {name: talk.tasks.get(name) for name in tasks}
@@ -293,7 +312,14 @@ def _age(began: object) -> str:
         return ""
 
 
-async def _task(session: Session, arguments: argparse.Namespace) -> int:
+@section(
+    "task",
+    "go on with another task",
+    "getting task",
+    argument("task_id", "its id, or the beginning of it", metavar="TASK"),
+    slash=True,
+)
+async def _task(session: Session, arguments: Namespace) -> int:
     tasks, talk = await _known(session), _talk(session)
     name = only(arguments.task_id, tasks, "task")
     task = dict(tasks[name])
@@ -308,7 +334,15 @@ async def _task(session: Session, arguments: argparse.Namespace) -> int:
     return DONE
 
 
-async def _watch(session: Session, arguments: argparse.Namespace) -> int:
+@section(
+    "watch w",
+    "show what a task does, and follow it",
+    "watching task",
+    _CHOSEN,
+    flag("-a", "--all", told="from its beginning"),
+    slash=True,
+)
+async def _watch(session: Session, arguments: Namespace) -> int:
     talk = _talk(session)
     name = await _chosen(session, arguments.task_id)
     talk.task_id = name
@@ -320,7 +354,8 @@ async def _watch(session: Session, arguments: argparse.Namespace) -> int:
     return code
 
 
-async def _cancel(session: Session, arguments: argparse.Namespace) -> int:
+@section("cancel", "cancel a task", "cancelling task", _CHOSEN, slash=True)
+async def _cancel(session: Session, arguments: Namespace) -> int:
     task = await session.client.cancel_task(await _chosen(session, arguments.task_id))
     name, talk = task.get("task_id"), _talk(session)
     if name == talk.task_id:
@@ -344,72 +379,5 @@ def _talk(session: Session) -> Talk:
     return session.talk or Talk()
 
 
-def _object(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _configure_text(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("text", nargs="*", help="the text")
-
-
-def _configure_tasks(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-a", "--all", action="store_true", help=f"not only the newest {_LISTED}")
-    add_json(parser)
-
-
-def _configure_task(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("task_id", metavar="TASK", help="its id, or the beginning of it")
-    add_json(parser)
-
-
-def _configure_chosen(parser: argparse.ArgumentParser) -> None:
-    told = "its id, or the beginning of it (default: the current one)"
-    parser.add_argument("task_id", metavar="TASK", nargs="?", help=told)
-    add_json(parser)
-
-
-def _configure_watch(parser: argparse.ArgumentParser) -> None:
-    _configure_chosen(parser)
-    parser.add_argument("-a", "--all", action="store_true", help="from its beginning")
-
-
-SAY: Final = Command(
-    "say", (), "say something in any words", _configure_text, _say, "sending message", free=0
-)
-TALK: Final = (
-    SAY,
-    Command(
-        "new",
-        ("n",),
-        "begin a new task",
-        _configure_text,
-        _new,
-        "sending message",
-        slash=True,
-        free=0,
-    ),
-    Command(
-        "tasks",
-        (),
-        "list your tasks, newest first",
-        _configure_tasks,
-        _tasks,
-        "getting tasks",
-        slash=True,
-    ),
-    Command(
-        "task", (), "go on with another task", _configure_task, _task, "getting task", slash=True
-    ),
-    Command(
-        "watch",
-        ("w",),
-        "show what a task does, and follow it",
-        _configure_watch,
-        _watch,
-        "watching task",
-        slash=True,
-    ),
-    Command(
-        "cancel", (), "cancel a task", _configure_chosen, _cancel, "cancelling task", slash=True
-    ),
-)
+SAY: Final = _say
+TALK: Final = section.commands

@@ -27,8 +27,9 @@ from mail.cli.repl.parsing import (
     split,
 )
 from mail.cli.repl.session import Session, Talk
-from mail.cli.repl.talk import TALK, learn
+from mail.cli.repl.talk import learn, section
 from mail.cli.repl.view import short_id
+from mail.cli.table import Command
 from mail.core.suggest import did_you_mean
 from mail.logs.setup import redact
 
@@ -67,7 +68,7 @@ class TypedLines:
         self._runner = runner
         self._history = CommandHistory(history)
         self._talk = session.talk or Talk()
-        self._parser = build_parser("", typed=True, more=TALK)
+        self._parser = build_parser("", typed=True, more=(section,))
         self._prompt: PromptSession[str] = PromptSession(
             history=self._history,
             completer=CommandCompleter(self._parser, session),
@@ -250,7 +251,7 @@ class CommandCompleter(Completer):
         return self._arguments(command, words, word)
 
     def _arguments(
-        self, command: CommandParser, words: list[str], word: str
+        self, command: Command, words: list[str], word: str
     ) -> Iterable[tuple[str, str]]:
         if values := command.flags.get(words[-1]):
             return [(value, "") for value in values]
@@ -265,7 +266,7 @@ class CommandCompleter(Completer):
         return [(name, one_line(about, 50)) for name, about in found.items() if _is_plain(name)]
 
     def _names(self, *, slash: bool) -> Iterable[str]:
-        commands = self._parser.commands
+        commands = self._parser.subcommands
         return [name for name, command in commands.items() if slash or not command.slash]
 
     def _wanted(self, words: list[str]) -> str:
@@ -277,7 +278,7 @@ class CommandCompleter(Completer):
             return "agent"
         if words[-1] in _TASK_FLAGS:
             return "task_id"
-        return command.first if len(words) == 1 and command.first in _IDS else ""
+        return command.first or "" if len(words) == 1 and command.first in _IDS else ""
 
 
 def _before(document: Document) -> tuple[list[str], str]:

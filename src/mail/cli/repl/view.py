@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from mail.cli.common import cleaned, one_line
-from mail.cli.repl.screen import AT_LIMIT, decoded, how_to_answer, outcome
+from mail.cli.repl.screen import AT_LIMIT, decoded, how_to_answer, mapping, outcome
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -98,16 +98,16 @@ class Progress:
 
     def take(self, kind: str, data: Mapping[str, Any]) -> None:
         """Take an event into account."""
-        now, extra = str(data.get("timestamp") or ""), _object(data.get("extra_data"))
+        now, extra = str(data.get("timestamp") or ""), mapping(data.get("extra_data"))
         if self.ended or not self.began:
             self.began, self.ended = now, ""
         if kind in ("task_complete", "task_error"):
             self.ended = now
             self.busy.clear()
         elif kind == "new_message":
-            self._message(_object(extra.get("full_message")))
+            self._message(mapping(extra.get("full_message")))
         elif kind == "model_usage":
-            self._usage(_object(extra.get("task_usage")))
+            self._usage(mapping(extra.get("task_usage")))
         elif caller := str(extra.get("caller") or ""):
             waits = str(data.get("description")).partition(": ")[2] if kind == "model_retry" else ""
             self._work(kind, caller, waits or str(extra.get("tool_name") or ""))
@@ -122,8 +122,8 @@ class Progress:
         return between.total_seconds()
 
     def _message(self, message: Mapping[str, Any]) -> None:
-        content = _object(message.get("message"))
-        sender = _object(content.get("sender"))
+        content = mapping(message.get("message"))
+        sender = mapping(content.get("sender"))
         source = str(sender.get("address")) if sender.get("address_type") == "agent" else ""
         self.busy.pop(source, None)
         for name in _recipients(content, kind="agent"):
@@ -180,14 +180,14 @@ class View:
             mine: Leave out messages of the user, who has just typed them.
         """
         name, found = str(kind or "message"), decoded(data)
-        values = _object(found)
+        values = mapping(found)
         self.progress.take(name, values)
         if name == "task_complete":
             self.answer(values)
         elif name == "new_message":
-            self._message(_object(_object(values.get("extra_data")).get("full_message")), mine)
+            self._message(mapping(mapping(values.get("extra_data")).get("full_message")), mine)
         elif name.startswith("approval_"):
-            self._approval(name, _object(values.get("extra_data")))
+            self._approval(name, mapping(values.get("extra_data")))
         elif name not in _SILENT:
             self._event(name, values)
         return name in ("task_complete", "task_error")
@@ -199,9 +199,9 @@ class View:
             self.text(answer.get("response"))
         elif not calls:  # what begins at the edge is not the answer's: it could tell of other tasks
             self.line(_plain(answer.get("response")), indent=1)
-        short = short_ids((str(_object(call).get("call_id")) for call in calls), CALL_ID)
+        short = short_ids((str(mapping(call).get("call_id")) for call in calls), CALL_ID)
         for call in calls:
-            self._call(_object(call), short)
+            self._call(mapping(call), short)
         told = [f"task {short_id(answer.get('task_id'))} {answer.get('status') or 'ended'}"]
         told += [how_long(s)] if (s := self.progress.seconds) is not None else []
         self.line((" · ".join([*told, *spent(self.progress.tokens, self.progress.cost)]), "dim"))
@@ -297,8 +297,8 @@ class View:
         return _Harmless(Text(line, "dim", no_wrap=True, overflow="ellipsis", end=""))
 
     def _message(self, message: Mapping[str, Any], mine: bool) -> None:
-        content = _object(message.get("message"))
-        sender = _object(content.get("sender"))
+        content = mapping(message.get("message"))
+        sender = mapping(content.get("sender"))
         source, kind = str(sender.get("address")), sender.get("address_type")
         subject = str(content.get("subject") or "")
         ends = message.get("msg_type") == "broadcast_complete"
@@ -318,7 +318,7 @@ class View:
         self._part(str(content.get("body") or ""), max(known, default=0) + 1)
 
     def _event(self, name: str, data: Mapping[str, Any]) -> None:
-        extra = _object(data.get("extra_data"))
+        extra = mapping(data.get("extra_data"))
         caller, tool = one_line(str(extra.get("caller") or "")), str(extra.get("tool_name") or "")
         depth = self.progress.depth.get(caller, 0) + 1
         if name == "tool_call":
@@ -342,7 +342,7 @@ class View:
         if tool in _SPOKEN:
             return
         self._called.add(tool)
-        arguments = _object(extra.get("tool_args"))
+        arguments = mapping(extra.get("tool_args"))
         self.line(
             (f"{caller} ", "cyan"),
             (one_line(tool), "yellow"),
@@ -358,7 +358,7 @@ class View:
     def _call(self, call: Mapping[str, Any], short: Mapping[str, str]) -> None:
         """Show a call that waits for its result, with its arguments if they were not shown yet."""
         name, call_id = str(call.get("name")), str(call.get("call_id"))
-        shown = arguments_line(_object(decoded(call.get("arguments"))))
+        shown = arguments_line(mapping(decoded(call.get("arguments"))))
         record = self.asked.get(call_id)
         told = outcome(record) if record is not None else ""
         self.line(
@@ -373,7 +373,7 @@ class View:
             return
         held = short_id(record["approval_id"])
         self.line(how_to_answer(record["config"], held, self.before), indent=1)
-        left = left_out(_object(decoded(call.get("arguments"))))
+        left = left_out(mapping(decoded(call.get("arguments"))))
         about = f", {left:,} more characters of its arguments too" if left else ""
         self.line((f"{self.before}approvals {held} shows all about it{about}", "dim"), indent=1)
 
@@ -388,9 +388,9 @@ class View:
             self.line((tool, "yellow"), (f" {kind}", "bold yellow"), told, indent=1)
         else:
             self.line(("nobody answered ", "dim"), (tool, "yellow"), (" in time", "dim"), indent=1)
-        for field_name, change in _object(extra.get("changed")).items():
+        for field_name, change in mapping(extra.get("changed")).items():
             before, after = (
-                json.dumps(_object(change).get(end), ensure_ascii=False) for end in ("from", "to")
+                json.dumps(mapping(change).get(end), ensure_ascii=False) for end in ("from", "to")
             )
             self.line(
                 f"{one_line(field_name)}: ",
@@ -456,14 +456,10 @@ async def _tick(live: Any) -> None:
         await asyncio.sleep(_TICK)
 
 
-def _object(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
 def _recipients(content: Mapping[str, Any], kind: str | None = None) -> list[str]:
     listed = content.get("recipients")
     found = listed if isinstance(listed, list) else [content.get("recipient")]
-    to = [_object(address) for address in found]
+    to = [mapping(address) for address in found]
     return [str(a.get("address")) for a in to if kind in (None, a.get("address_type"))]
 
 
