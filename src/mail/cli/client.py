@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from mail.cli.common import DONE, INTERRUPTED, config_path
+from mail.cli.common import DONE, INTERRUPTED, configured
 from mail.cli.credentials import (
     KEY_VARIABLE,
     KEYS,
@@ -21,7 +21,7 @@ from mail.cli.credentials import (
     warn_of_tokens,
 )
 from mail.cli.table import CONFIG, Command, Namespace, argument, command, flag, option, positive
-from mail.config.env import CONFIG_PATH, LOG_LEVEL, overridden, setting
+from mail.config.env import LOG_LEVEL, setting
 from mail.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _serve(call: Namespace) -> int:
     given: dict[str, Any] = {} if call.timeout is None else {"timeout": call.timeout}
     if call.verbose:
         given["verbose"] = True
-    with overridden(CONFIG_PATH, config_path(call.config)):
+    with configured(call.config):
         config = ClientConfig(**given)
     quiet = "INFO" if config.verbose else "WARNING"
     init_logger(level=setting(LOG_LEVEL) or quiet, log_dir=None, log_format="human")

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Final
 
-from mail.config.env import expanded
+from mail.config.env import CONFIG_PATH, expanded, overridden
 
 DONE: Final = 0
 FAILED: Final = 1
@@ -39,13 +40,14 @@ _FLAG_OF: Final[Mapping[str, str]] = MappingProxyType(
 """The name of an argument in a model's error, and its name on the command line."""
 
 
-def config_path(given: str | None) -> str | None:
-    """Return a ``--config`` argument as an absolute path, or None.
+def configured(given: str | None) -> AbstractContextManager[None]:
+    """Have a ``--config`` argument name the file of settings for a while.
 
     Raises:
         ConfigError: the user named after a tilde does not exist.
     """
-    return None if given is None else str(expanded(given, "--config").resolve())
+    path = None if given is None else str(expanded(given, "--config").resolve())
+    return overridden(CONFIG_PATH, path)
 
 
 def in_flags(text: str) -> str:

@@ -8,10 +8,10 @@ import asyncio
 import sys
 from pathlib import Path
 
-from mail.cli.common import DONE, FAILED, cleaned, config_path
+from mail.cli.common import DONE, FAILED, cleaned, configured
 from mail.cli.stores import STORE, missing_database, server_settings
 from mail.cli.table import CONFIG, Group, Namespace, argument, command, option
-from mail.config.env import CONFIG_PATH, DATABASE_URL, overridden, setting
+from mail.config.env import DATABASE_URL, setting
 from mail.errors import ConfigError, StoreError
 
 _SCHEMES = ("postgresql:", "postgres:")
@@ -108,7 +108,7 @@ def _database_url(arguments: Namespace) -> str:
     if arguments.store is not None:
         url, source = str(arguments.store), "--store"
     else:
-        with overridden(CONFIG_PATH, config_path(arguments.config)):
+        with configured(arguments.config):
             url, source = setting(DATABASE_URL) or "", DATABASE_URL
             if not url:
                 filed = ServerConfig().store.url or ""

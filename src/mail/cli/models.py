@@ -16,13 +16,12 @@ from mail.cli.common import (
     FAILED,
     USAGE,
     cleaned,
-    config_path,
+    configured,
     one_line,
     print_table,
 )
 from mail.cli.swarms import find_code, silent, stdout_to_stderr
 from mail.cli.table import CONFIG, JSON, Group, Namespace, argument, flag, option, positive
-from mail.config.env import CONFIG_PATH, overridden
 from mail.core.suggest import hinted
 from mail.errors import ConfigError
 
@@ -182,7 +181,7 @@ class _Subject:
     JSON,
 )
 def _check(arguments: Namespace) -> int:
-    with overridden(CONFIG_PATH, config_path(arguments.config)):
+    with configured(arguments.config):
         return _checked(arguments)
 
 

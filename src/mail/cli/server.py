@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mail.cli.common import config_path, in_flags
+from mail.cli.common import configured, in_flags
 from mail.cli.swarms import find_code
 from mail.cli.table import CONFIG, Namespace, command, flag, option
-from mail.config.env import CONFIG_PATH, DATABASE_URL, LOG_FORMAT, current, overridden
+from mail.config.env import DATABASE_URL, LOG_FORMAT, current, overridden
 from mail.errors import ConfigError, MAILError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def run(arguments: Namespace) -> int:
         raise ConfigError("--json requires --check")
     # variables, because the workers of --reload are processes of their own and read them too
     with (
-        overridden(CONFIG_PATH, config_path(arguments.config)),
+        configured(arguments.config),
         overridden(DATABASE_URL, arguments.store),
         overridden(LOG_FORMAT, arguments.log_format),
     ):

@@ -6,9 +6,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mail.cli.common import cleaned, config_path
+from mail.cli.common import cleaned, configured
 from mail.cli.table import CONFIG, Namespace, option
-from mail.config.env import CONFIG_PATH, overridden
 from mail.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def server_settings(arguments: Namespace) -> tuple[str, str]:
     """
     from mail.config.server import MEMORY_URL, ServerConfig, resolve_store_url
 
-    with overridden(CONFIG_PATH, config_path(arguments.config)):
+    with configured(arguments.config):
         config = ServerConfig()
         url: str = arguments.store or resolve_store_url(config)
     if url.lower().startswith(MEMORY_URL):

@@ -11,10 +11,9 @@ from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mail.cli.common import DONE, cleaned, config_path, one_line
+from mail.cli.common import DONE, cleaned, configured, one_line
 from mail.cli.stores import STORE
 from mail.cli.table import CONFIG, JSON, Group, Namespace, argument, option
-from mail.config.env import CONFIG_PATH, overridden
 from mail.errors import ConfigError, UnknownSwarm
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def _opened(arguments: Namespace) -> "Iterator[SwarmRegistry]":
     from mail.db.urls import open_store
     from mail.net.registry_table import shared_registry
 
-    with overridden(CONFIG_PATH, config_path(arguments.config)):
+    with configured(arguments.config):
         config = ServerConfig()
         url = arguments.store or resolve_store_url(config)
     if arguments.swarm_registry or not url.lower().startswith("postgres"):
@@ -119,7 +118,7 @@ def _key(arguments: Namespace) -> int:
     from mail.config.server import ServerConfig
     from mail.net.signatures import SigningKeys
 
-    with overridden(CONFIG_PATH, config_path(arguments.config)):
+    with configured(arguments.config):
         path = ServerConfig().federation.signing_key_file
     if path is None:
         raise ConfigError(

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from mail.cli.common import cleaned, config_path, one_line, print_table
+from mail.cli.common import cleaned, configured, one_line, print_table
 from mail.cli.stores import STORE, missing_file, opened, server_settings
 from mail.cli.table import JSON, Group, Namespace, argument, flag, option
-from mail.config.env import CONFIG_PATH, overridden
 from mail.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ def _declared(arguments: Namespace) -> tuple[str, set[str] | None]:
     from mail.config.server import ServerConfig, resolve_swarms_file
     from mail.swarms_json.utils import load_swarms_json_from_file
 
-    with overridden(CONFIG_PATH, config_path(arguments.config)):
+    with configured(arguments.config):
         swarm = ServerConfig().swarm
     try:
         swarms = load_swarms_json_from_file(resolve_swarms_file(swarm))

@@ -155,7 +155,7 @@ def show_answer(
             screen.say((f"{call.get('name')}", "bold yellow"), f"({call.get('arguments')})")
             screen.note((f"  call_id: {call.get('call_id') or call.get('id')}", "dim"))
     else:
-        screen.say(_text_of(answer.get("response")))
+        screen.say(text_of(answer.get("response")))
     if task_id is not None:
         screen.note((f"task {task_id}" + (f" {status}" if status else ""), "dim"))
     if answer.get("ended_by"):
@@ -251,7 +251,8 @@ def _how_to_resume(task_id: str, calls: list[Mapping[str, Any]]) -> str:
     )
 
 
-def _text_of(response: object) -> str:
+def text_of(response: object) -> str:
+    """Return a text as it is, and anything else as JSON."""
     return response if isinstance(response, str) else json.dumps(response, ensure_ascii=False)
 
 

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from mail.cli.common import cleaned, one_line
-from mail.cli.repl.screen import AT_LIMIT, decoded, how_to_answer, mapping, outcome
+from mail.cli.repl.screen import AT_LIMIT, decoded, how_to_answer, mapping, outcome, text_of
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -198,7 +198,7 @@ class View:
         if not calls and self.console.is_terminal:
             self.text(answer.get("response"))
         elif not calls:  # what begins at the edge is not the answer's: it could tell of other tasks
-            self.line(_plain(answer.get("response")), indent=1)
+            self.line(text_of(answer.get("response")), indent=1)
         short = short_ids((str(mapping(call).get("call_id")) for call in calls), CALL_ID)
         for call in calls:
             self._call(mapping(call), short)
@@ -212,7 +212,7 @@ class View:
         """Show a text: JSON with colours, Markdown with its layout; a long one as it is."""
         from rich.text import Text
 
-        text = cleaned(_plain(value))
+        text = cleaned(text_of(value))
         if len(text) > _MOST_MARKDOWN:  # the terminal wraps it: rich takes seconds for that
             self.console.print(_Harmless(Text(text)), soft_wrap=True)
             return
@@ -352,7 +352,7 @@ class View:
 
     def _part(self, value: object, depth: int, style: str = "") -> None:
         """Show the beginning of a text."""
-        if text := _cut(_plain(value)):
+        if text := _cut(text_of(value)):
             self.line((text, style), indent=depth)
 
     def _call(self, call: Mapping[str, Any], short: Mapping[str, str]) -> None:
@@ -443,11 +443,6 @@ class _Harmless:
                 style = segment.style
                 plain = style.update_link(None) if style is not None and style.link else style
                 yield Segment(cleaned(segment.text), plain)
-
-
-def _plain(value: object) -> str:
-    """Return a text as it is, and anything else as JSON."""
-    return value if isinstance(value, str) else _json(value)
 
 
 async def _tick(live: Any) -> None:
