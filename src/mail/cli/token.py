@@ -14,7 +14,7 @@ import click
 
 from mail.cli.common import cleaned, configured, one_line, print_table
 from mail.cli.stores import STORE, missing_file, opened, server_settings
-from mail.cli.table import JSON, Group, Namespace, argument, flag, option
+from mail.cli.table import JSON, Group, Namespace, argument, flag, option, positive
 from mail.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,6 +34,13 @@ async def _opened(arguments: Namespace, **how: bool) -> AsyncIterator["Store"]:
     if new is not None:
         said = f"note: created the database {new.resolve()}; the server must use the same file"
         print(said, file=sys.stderr)
+
+
+def _days(text: str) -> float:
+    value = positive(text)
+    if value >= _LONGEST_DAYS:
+        raise click.BadParameter(f"must be less than {_LONGEST_DAYS} days")
+    return value
 
 
 token = Group()
@@ -56,7 +63,7 @@ token = Group()
     option(
         "--expires-in",
         metavar="DAYS",
-        type=click.FloatRange(0, _LONGEST_DAYS, min_open=True, max_open=True),
+        type=_days,
         told="days until it expires",
     ),
     *STORE,
