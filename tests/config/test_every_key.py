@@ -1,6 +1,5 @@
 """Every key of ``mail.toml``: its sources, its type, and what the documentation says of it."""
 
-import argparse
 import json
 import re
 import tomllib
@@ -13,6 +12,7 @@ import pytest
 from pydantic.fields import FieldInfo
 
 from mail.cli import main, server
+from mail.cli.table import Namespace
 from mail.config import (
     ClientConfig,
     EmailConfig,
@@ -194,10 +194,8 @@ FLAGS = [
 ]
 
 
-def parsed(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    server.configure(parser)
-    return parser.parse_args(words)
+def parsed(words: list[str]) -> Namespace:
+    return server.run.read(words)
 
 
 @pytest.mark.parametrize(("flag", "model", "key", "value"), FLAGS)
@@ -219,10 +217,8 @@ def test_flag_over_file(
 
 def test_every_flag_of_a_setting_is_in_the_table() -> None:
     taken = {flag for flag, *_ in FLAGS}
-    parser = argparse.ArgumentParser()
-    server.configure(parser)
-    flags = {action.option_strings[-1] for action in parser._actions}
-    assert flags - taken == {"--help", "--config", "--check", "--json"}
+    flags = {param.opts[-1] for param in server.run.params}
+    assert flags - taken == {"--config", "--check", "--json"}
 
 
 @pytest.mark.parametrize(
@@ -272,10 +268,10 @@ def test_the_config_flag_wins_over_the_variable(
     ("arguments", "words"),
     [
         (["--port", "99999"], "mail: --port: must be at most 65535\n"),
-        (["--port", "x"], "argument -p/--port: invalid int value: 'x'\n"),
+        (["--port", "x"], "mail: invalid value for '-p' / '--port': 'x' is not a valid integer"),
         (["--swarm-name", ""], "mail: --swarm-name: must not be empty\n"),
-        (["--print-llm-streams", "maybe"], "invalid boolean value 'maybe'; expected true/false\n"),
-        (["--log-format", "xml"], "argument --log-format: invalid choice: 'xml'"),
+        (["--print-llm-streams", "maybe"], "'maybe' is not a valid boolean"),
+        (["--log-format", "xml"], "'--log-format': 'xml' is not one of"),
         (["--config", "~nobody-here/x"], "mail: --config: '~' in '~nobody-here/x' "),
         (["--config", "/nowhere.toml"], "names '/nowhere.toml', which is not a file; "),
         (["--config", "/tmp"], "names '/tmp', which is not a file; "),

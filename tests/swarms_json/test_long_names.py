@@ -1,7 +1,5 @@
 """Names and ids beyond 256 characters are refused where they come in, with a text that says so."""
 
-import argparse
-
 import pytest
 
 from mail.auth.callers import check_caller_id
@@ -40,7 +38,5 @@ def test_ids_of_an_external_service() -> None:
 def test_the_name_of_a_swarm_that_is_to_be_served() -> None:
     from mail.cli import server
 
-    parser = argparse.ArgumentParser()
-    server.configure(parser)
     with pytest.raises(ConfigError, match="at most 256"):
-        server.build_config(parser.parse_args(["--swarm-name", LONG]))
+        server.build_config(server.run.read(["--swarm-name", LONG]))
