@@ -37,8 +37,9 @@ _LOOKS: Final = 4
 _HEAD_BYTES: Final = 64 * 1024
 """What a client may send without completing the headers of a request."""
 
-_OFFER: Final = re.compile(rb"\r\n[Uu]pgrade: *h2c(?=\r\n|$)")
-"""What Java's clients send with each request: the parser would skip the body after it."""
+_OFFER: Final = re.compile(rb"\r\n[Uu]pgrade:[^\r\n]*")
+"""An offer of another protocol, as Java's clients send it with each request. httptools would take
+what comes behind the headers for that protocol."""
 
 _log = logging.getLogger("mail.server")
 
@@ -139,7 +140,7 @@ class Connection(asyncio.Protocol):
             if client.since is None:
                 client.since = self._loop.time()
             client.unread += len(data)
-            if b"h2c" in data:
+            if b"pgrade:" in data:
                 head, end, body = data.partition(b"\r\n\r\n")
                 data = _OFFER.sub(b"", head) + end + body
         self.http.data_received(data)

@@ -206,6 +206,9 @@ def _check_head(scope: Scope, exchange: Exchange) -> None:
         raise HeadersTooLarge(
             f"the headers are larger than {MAX_HEADER_BYTES} bytes; the limit is fixed"
         )
+    hosts = [name for name, _ in scope["headers"]].count(b"host")
+    if hosts > 1 or (not hosts and scope.get("http_version") == "1.1"):
+        raise ProtocolError("a request must have exactly one Host header")
     if len(scope["headers"]) > MAX_HEADERS:
         raise HeadersTooLarge(f"there are more than {MAX_HEADERS} headers")
     if len(scope["path"]) + len(scope["query_string"]) > MAX_TARGET_BYTES:
