@@ -25,7 +25,7 @@ _ALWAYS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"
 """Headers of every answer that says nothing else."""
 _LONGEST_METHOD: Final = 32
 _MOST_LEFT: Final = 16 * 1024 * 1024
-"""Bytes of a body that are read after its request's answer, or that could not be read."""
+"""Bytes of a refused body that are still read, so that its client gets to read the answer."""
 _EXCHANGE: Final = "mail.exchange"
 _access = logging.getLogger("mail.server.access")
 

@@ -1,4 +1,4 @@
-"""What one caller may take at once: requests, bytes, open tasks and streams, memory for reading.
+"""What one caller may take at once: bytes of bodies, queued tasks, streams, large answers.
 
 And how many streams all callers have together.
 The library knows no such limits; they act in the server only.
@@ -20,7 +20,7 @@ from mail.core.large import LARGE_AT_ONCE
 from mail.server.errors import RETRY_AFTER, QuotaExceeded, ServerBusy
 
 PATIENCE_SECONDS: Final = 1.0
-"""How long a request that comes too fast may wait for its turn."""
+"""How long a body that comes too fast may wait for its turn."""
 MAX_UPLOADS: Final = 4
 """Files of one caller that may be arriving at a time."""
 MAX_DOWNLOADS: Final = 16
