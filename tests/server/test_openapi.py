@@ -9,16 +9,15 @@ import httpx
 import pytest
 import yaml
 from fastapi import FastAPI
-from fastapi.routing import APIRoute
 from jsonschema import Draft202012Validator
 from schemathesis.specs.openapi import definitions
 
 from mail.config.env import current
 from mail.db.memory import MemoryStore
 from mail.server.app import DESCRIBED, DOCUMENT, create_app
-from mail.server.deps import audience_of
 from mail.server.errors import STATUS_OF
 from mail.server.openapi import TAGS, OpenAPIDocument
+from mail.server.routing import MAILRoute
 from tests.server.kit import Template, config
 
 FILE = Path(__file__).resolve().parents[2] / "spec" / "openapi.yaml"
@@ -64,7 +63,7 @@ async def test_it_does_not_depend_on_the_configuration(
         template=Template(),  # type: ignore[arg-type]
         store=MemoryStore(),
     )
-    paths = {route.path for route in other.routes if isinstance(route, APIRoute)}
+    paths = {route.path for route in other.routes if isinstance(route, MAILRoute)}
     assert "/responses" in paths
     assert "/auth/login" not in paths
     transport = httpx.ASGITransport(other)
@@ -106,7 +105,7 @@ def _references(node: Any) -> Iterator[str]:
 def test_it_has_every_route_but_the_hidden_ones_and_no_other(
     app: FastAPI, read: dict[str, Any]
 ) -> None:
-    routes = [route for route in app.routes if isinstance(route, APIRoute)]
+    routes = [route for route in app.routes if isinstance(route, MAILRoute)]
     served = {
         (method, route.path.replace(":path}", "}"), route.endpoint.__name__)
         for route in routes
@@ -121,10 +120,8 @@ def test_it_has_every_route_but_the_hidden_ones_and_no_other(
 def test_its_roles_are_the_audiences_of_the_routes(app: FastAPI, read: dict[str, Any]) -> None:
     audiences = {}
     for route in app.routes:
-        assert isinstance(route, APIRoute)
-        audience = audience_of(route)
-        assert audience is not None
-        audiences[route.endpoint.__name__] = sorted(audience.roles)
+        assert isinstance(route, MAILRoute)
+        audiences[route.endpoint.__name__] = sorted(route.audience.roles)
     for _, _, said in operations(read):
         roles = said["x-mail-roles"]
         assert roles == audiences[said["operationId"]]

@@ -5,12 +5,11 @@ before anything else is read.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Final, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Annotated, Final, TypeVar
 
 from fastapi import Depends, Header, Path, Query
 from fastapi.openapi.models import HTTPBearer
-from fastapi.routing import APIRoute
 from fastapi.security.base import SecurityBase
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 from starlette.requests import Request
@@ -41,12 +40,8 @@ async def _state(request: Request) -> ServerState:  # async: FastAPI runs functi
     return state_of(request)
 
 
-def _token_of(request: Request) -> str:
-    return exchange_of(request).token
-
-
 async def _token(request: Request) -> str:
-    return _token_of(request)
+    return exchange_of(request).token
 
 
 State = Annotated[ServerState, Depends(_state)]
@@ -164,7 +159,7 @@ class Audience:
     async def admit(self, request: Request) -> None:
         """Let the request pass."""
 
-    async def __call__(self) -> None:
+    async def __call__(self, request: Request) -> object:
         """Depend on this to name the audience of a route."""
 
 
@@ -210,7 +205,7 @@ class Roles(Audience, SecurityBase):
             )
         return text
 
-    async def __call__(self, request: Request) -> Caller:  # type: ignore[override]
+    async def __call__(self, request: Request) -> Caller:
         """Return the caller that was admitted."""
         return caller_of(request)
 
@@ -269,7 +264,7 @@ class Mailboxes(Roles):
                 f"'{caller.id}' is both a participant and a registered swarm, so its tokens count "
                 "as neither's; an administrator renames one of them"
             )
-        sender_token.set(_token_of(request))  # each request has a context of its own
+        sender_token.set(exchange_of(request).token)  # each request has a context of its own
 
     def _refusal(self, state: ServerState, caller: Caller) -> str:
         """Say which token it takes, and where people write to the swarm."""
@@ -298,31 +293,3 @@ TaskOwner = Annotated[Caller, Depends(TASK_OWNERS)]
 def peer_name(request: Request) -> str:
     """Return the swarm that a request of another swarm's server comes from."""
     return exchange_of(request).peer
-
-
-GIVEN: Final[Mapping[Any, str]] = {
-    _state: "state",
-    _token: "token",
-    Roles: "caller",
-    Peers: "caller",
-    Mailboxes: "caller",
-    Audience: "",
-}
-"""Dependency, or its class, to the name of its value among what `given` returns."""
-
-
-def given(request: Request) -> dict[str, Any]:
-    """Return what is known of a request that has been admitted."""
-    exchange = exchange_of(request)
-    return {
-        "request": request,
-        "state": state_of(request),
-        "caller": exchange.caller,
-        "token": exchange.token,
-    }
-
-
-def audience_of(route: APIRoute) -> Audience | None:
-    """Return the audience that a route declares, or None."""
-    calls = (dependency.call for dependency in route.dependant.dependencies)
-    return next((call for call in calls if isinstance(call, Audience)), None)

@@ -150,26 +150,6 @@ class Intake:
             return await in_turn(size, work)
 
 
-class JSONRequest(Request):
-    """A request whose body has been read and parsed.
-
-    It has no ``Content-Type``, so that FastAPI takes the body for JSON, as every body is.
-    """
-
-    def __init__(self, request: Request, values: dict[str, Any]) -> None:
-        headers = [pair for pair in request.scope["headers"] if pair[0] != b"content-type"]
-        super().__init__({**request.scope, "headers": headers}, request.receive)
-        self._values = values
-
-    async def body(self) -> bytes:
-        """Return what says that there is a body."""
-        return b"{}"
-
-    async def json(self) -> dict[str, Any]:
-        """Return the body as it was parsed."""
-        return self._values
-
-
 async def wait_turn(request: Request, seconds: float) -> None:
     """Let a request wait that came too fast; meanwhile it keeps no place from others."""
     exchange = exchange_of(request)
@@ -230,20 +210,8 @@ async def read_json(request: Request, make: Callable[[Any], T]) -> T:
     return await made_of_body(request, lambda text: make(parse_json(text)))
 
 
-async def with_body(request: Request, model: type[RequestBody]) -> JSONRequest:
-    """Read and parse the body of a request, and check the names of its fields.
-
-    Raises:
-        ProtocolError: it is not a JSON object, or has a misspelt field.
-        QuotaExceeded, BodyTooLarge, BodyTooSlow: see `Intake.receive`.
-    """
-    path = request.scope["path"]
-    fields = partial(_fields, model, path)
-    return JSONRequest(request, await read_object(request, fields, empty=model.may_be_empty))
-
-
 async def read_body(request: Request, model: type[B]) -> B:
-    """Read a body and make its model of it, where FastAPI does not.
+    """Read a body, check the names of its fields, and make its model of it.
 
     Raises:
         ProtocolError: it does not fit the model.
@@ -252,18 +220,13 @@ async def read_body(request: Request, model: type[B]) -> B:
     path = request.scope["path"]
 
     def modelled(values: dict[str, Any]) -> B:
-        return model.model_validate(_fields(model, path, values))
+        known = check_names(values, model, path)
+        return model.model_validate({name: values[name] for name in values if name in known})
 
     try:
         return await read_object(request, modelled, empty=model.may_be_empty)
     except ValidationError as error:
         raise refusal(problems_in(error.errors())) from None
-
-
-def _fields(model: type[RequestBody], path: str, values: dict[str, Any]) -> dict[str, Any]:
-    """Check a body's names, and return what the model has of it."""
-    known = check_names(values, model, path)
-    return {name: value for name, value in values.items() if name in known}
 
 
 def _intake(request: Request) -> Intake:
