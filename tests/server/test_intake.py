@@ -78,35 +78,6 @@ async def test_others_are_served_while_a_large_body_is_parsed(
     assert gate.most == 1
 
 
-async def arrived(app: FastAPI, caller: Caller, bodies: int) -> None:
-    """Wait until so many large bodies of a caller's are parsed, or wait for it."""
-    locks = app.state.mail.intake._read._locks
-    async with asyncio.timeout(10):
-        while caller not in locks or locks[caller].holders < bodies:
-            await asyncio.sleep(0.005)
-
-
-async def test_bodies_of_several_callers_are_parsed_in_turn(
-    client: httpx.AsyncClient, app: FastAPI, gate: Gate
-) -> None:
-    done: list[str] = []
-
-    async def send(who: str) -> None:
-        await post(client, who, body="Hello", ignored="x" * 70_000)
-        done.append(who)
-
-    first = [asyncio.create_task(send("alice")) for _ in range(10)]
-    async with asyncio.timeout(10):
-        while not gate.inside:
-            await asyncio.sleep(0.005)
-    await arrived(app, ALICE, 8)
-    last = asyncio.create_task(send("bob"))
-    await arrived(app, BOB, 1)
-    gate.open.set()
-    await asyncio.gather(*first, last)
-    assert done.index("bob") <= 3
-
-
 async def test_a_small_body_needs_no_thread(client: httpx.AsyncClient, gate: Gate) -> None:
     assert (await post(client, body="Hello")).status_code == 200
     assert gate.threads == [threading.main_thread()]
@@ -450,6 +421,7 @@ class TestInFlight:
     @pytest.fixture(autouse=True)
     def few_bytes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("mail.server.intake.MAX_INFLIGHT", 150_000)
+        monkeypatch.setattr("mail.server.quotas.MAX_INFLIGHT", 150_000)
 
     @pytest.fixture
     def script(self) -> Script:

@@ -94,7 +94,7 @@ async def in_place(request: Request, places: asyncio.Semaphore) -> AsyncGenerato
     exchange = exchange_of(request)
     exchange.waits()
     async with places:
-        exchange.works()
+        await exchange.begins()
         yield
 
 

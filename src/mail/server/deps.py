@@ -183,7 +183,6 @@ class Roles(Audience, SecurityBase):
         Raises:
             Unauthenticated: no token, or one that the authority refuses.
             AuthUnavailable: the authority did not answer.
-            QuotaExceeded: too many of the caller's requests wait already.
             Forbidden: the caller's role is not in the audience.
         """
         state, exchange = state_of(request), exchange_of(request)
@@ -191,7 +190,6 @@ class Roles(Audience, SecurityBase):
         caller = await state.auth.authenticate(token)
         note(caller_role=caller.role, caller_id=caller.id)
         exchange.caller, exchange.token = caller, token
-        await exchange.begins()
         if caller.role not in self.roles:
             raise Forbidden(self._refusal(state, caller))
 

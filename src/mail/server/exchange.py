@@ -140,11 +140,6 @@ class Exchange:
             self._at_work = False
             self._working.discard(self)
 
-    def works(self) -> None:
-        """Take a place again."""
-        self._at_work = True
-        self._working.add(self)
-
     async def begins(self) -> None:
         """Take a place if it has none, once it is its turn."""
         if not self._at_work:

@@ -4,15 +4,15 @@ A caller has a rate of bytes. A body is not kept: the request may wait for a run
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import to_json
 from starlette.requests import ClientDisconnect, Request
 
+from mail.auth.callers import Caller
 from mail.config.server import LimitsConfig
 from mail.core.large import LARGE, in_turn
 from mail.core.schema import problems_in
@@ -24,16 +24,12 @@ from mail.server.bodies import (
     refusal,
 )
 from mail.server.exchange import caller_of, exchange_of
-from mail.server.keylocks import KeyLocks
 from mail.server.middleware import BODY_SECONDS
 from mail.server.quotas import MAX_INFLIGHT, Quotas
 
-if TYPE_CHECKING:
-    from mail.auth.callers import Caller
-
 KEY_HEADER: Final = "Idempotency-Key"
-_KEY: Final = KEY_HEADER.lower().encode()
 _LOOK_SECONDS: Final = 0.05
+_KEY: Final = KEY_HEADER.lower().encode()
 
 B = TypeVar("B", bound=RequestBody)
 T = TypeVar("T")
@@ -49,36 +45,29 @@ class Intake:
     """
 
     def __init__(
-        self,
-        limits: LimitsConfig,
-        quotas: Quotas,
-        at_work: "Callable[[Caller], int]" = lambda caller: 0,
+        self, limits: LimitsConfig, quotas: Quotas, at_work: Callable[[Caller], int]
     ) -> None:
         self._max_message = limits.max_message_bytes
         self._max_bytes = limits.max_body_bytes
-        self._at_work = at_work
         self._quotas = quotas
-        self._inflight: Counter[Caller] = Counter()
-        self._arriving: KeyLocks[Caller] = KeyLocks()
-        self._read: KeyLocks[Caller] = KeyLocks()
+        self._at_work = at_work
 
     async def receive(self, request: Request) -> bytes:
-        """Return the body of a caller's request, once it is there.
+        """Return the body of a caller's request, once it is there and it is the request's turn.
 
         Raises:
-            QuotaExceeded: too many bytes of the caller's come too fast, or are worked on.
+            QuotaExceeded: too many bytes of the caller's come too fast, or are in progress; or too
+                many of its requests wait.
             BodyTooLarge, BodyTooSlow: it is more, or takes longer, than the server takes.
         """
         exchange, caller = exchange_of(request), caller_of(request)
+        exchange.waits()
         declared = min(exchange.declared, self._max_bytes)
         if wait := self._quotas.body_bytes(caller, declared):
-            await wait_turn(request, wait)
+            await asyncio.sleep(wait)
         pieces: list[bytes] = []
-        try:
-            places = self._quotas.bodies(caller)
-            if places.locked():
-                exchange.waits()
-            async with places:
+        async with self._quotas.bodies(caller):
+            try:
                 if declared > LARGE:
                     await self._find_room(request, declared)
                 more = True  # `Request.body` would keep it, and `Request.stream` takes a generator
@@ -88,13 +77,13 @@ class Intake:
                         raise ClientDisconnect
                     pieces.append(message.get("body", b""))
                     more = message.get("more_body", False)
+            finally:  # what came counts, also if the rest did not
+                undeclared = sum(map(len, pieces)) - declared
+                if undeclared > 0:
+                    self._quotas.owe_bytes(caller, undeclared)
+            if undeclared > LARGE:
+                await self._find_room(request, undeclared)
             await exchange.begins()
-        finally:  # what came counts, also if the rest did not
-            size = sum(map(len, pieces))
-            if size > declared:
-                self._quotas.owe_bytes(caller, size - declared)
-        if size - declared > LARGE:
-            await self._find_room(request, size - declared)
         return b"".join(pieces)
 
     async def _find_room(self, request: Request, size: int) -> None:
@@ -103,26 +92,15 @@ class Intake:
         Raises:
             QuotaExceeded: there is none for long.
         """
-        exchange, caller = exchange_of(request), caller_of(request)
-        exchange.waits()
+        caller = caller_of(request)
+        room = self._quotas.room(caller)
         try:
-            async with asyncio.timeout(BODY_SECONDS), self._arriving.hold(caller):
-                while not self._fits(caller, size):  # noqa: ASYNC110 - agents tell nobody
+            async with asyncio.timeout(BODY_SECONDS):
+                await room.take(size, exchange_of(request).held)
+                while (taken := self._at_work(caller)) and taken + size > MAX_INFLIGHT:  # noqa: ASYNC110 - agents tell nobody
                     await asyncio.sleep(_LOOK_SECONDS)
-                self._inflight[caller] += size
         except TimeoutError:
             raise self._quotas.no_room() from None
-        exchange.held.append(partial(self._give_back, caller, size))
-        exchange.works()
-
-    def _fits(self, caller: "Caller", size: int) -> bool:
-        taken = max(self._inflight[caller], self._at_work(caller))
-        return not taken or taken + size <= MAX_INFLIGHT
-
-    def _give_back(self, caller: "Caller", size: int) -> None:
-        self._inflight[caller] -= size
-        if not self._inflight[caller]:
-            del self._inflight[caller]
 
     def check_message(self, content: object, field: str) -> None:
         """Refuse the text of a message, or results of calls, when it is too long.
@@ -142,21 +120,6 @@ class Intake:
             )
             raise refusal([{"field": field, "problem": problem}])
 
-    async def apart(self, request: Request, size: int, work: Callable[[], T]) -> T:
-        """Do what takes the longer the larger a body is; of large ones, one of each caller's."""
-        if size <= LARGE:
-            return work()
-        async with self._read.hold(caller_of(request)):
-            return await in_turn(size, work)
-
-
-async def wait_turn(request: Request, seconds: float) -> None:
-    """Let a request wait that came too fast; meanwhile it keeps no place from others."""
-    exchange = exchange_of(request)
-    exchange.waits()
-    await asyncio.sleep(seconds)
-    exchange.works()
-
 
 async def body_of(request: Request) -> bytes:
     """Return the body of a caller's request. Something has to be made of it next.
@@ -167,10 +130,10 @@ async def body_of(request: Request) -> bytes:
     """
     exchange = exchange_of(request)
     if exchange.body is None:
-        intake = _intake(request)
+        intake: Intake = request.app.state.mail.intake
         body = await intake.receive(request)
         if exchange.body_check is not None:
-            await intake.apart(request, len(body), partial(exchange.body_check, body))
+            await in_turn(len(body), partial(exchange.body_check, body))
         exchange.body, exchange.size = body, len(body)
     return exchange.body
 
@@ -183,7 +146,7 @@ async def made_of_body(request: Request, make: Callable[[bytes], T]) -> T:
     """
     text, exchange = await body_of(request), exchange_of(request)
     exchange.body = text if _KEY in exchange.given else None
-    return await _intake(request).apart(request, len(text), partial(make, text))
+    return await in_turn(len(text), partial(make, text))
 
 
 async def read_object(
@@ -227,8 +190,3 @@ async def read_body(request: Request, model: type[B]) -> B:
         return await read_object(request, modelled, empty=model.may_be_empty)
     except ValidationError as error:
         raise refusal(problems_in(error.errors())) from None
-
-
-def _intake(request: Request) -> Intake:
-    intake: Intake = request.app.state.mail.intake
-    return intake

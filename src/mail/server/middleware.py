@@ -8,11 +8,10 @@ the query string and without headers.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
@@ -227,15 +226,12 @@ class _CountedBody:
     """Passes a request's body on, piece by piece, until it is too much or too slow."""
 
     def __init__(self, receive: Receive, limits: BodyLimits, exchange: Exchange) -> None:
-        limit, seconds, *self._ways = limits
+        self._limit, self._seconds, *self._ways = limits
         self._exchange = exchange
-        self._receive: Callable[[], Awaitable[Message]] = receive
-        self._limit = limit
-        self._seconds = seconds
+        self._receive = receive
         self._deadline: float | None = None
         self._size = 0
         self._complete = False
-        self._waited = False
 
     async def receive(self) -> Message:
         if self._complete:  # what follows is the news that the client has gone
@@ -250,36 +246,22 @@ class _CountedBody:
         return message
 
     async def _next(self) -> Message:
-        steps = self._receive().__await__()
+        now = asyncio.get_running_loop().time()
+        if self._deadline is None:  # a request may have waited before it is read
+            self._deadline = now + self._seconds
         try:
-            waits_for = next(steps)
-        except StopIteration as there:  # most bodies are: no timer is needed
-            message: Message = there.value
-        else:
-            self._exchange.waits()
-            self._waited = True
-            message = await self._in_time(_Begun(waits_for, steps))
-        self._size += len(message.get("body", b""))
-        self._complete = not message.get("more_body", False)
-        self._exchange.left -= len(message.get("body", b""))
-        if self._complete:
-            self._exchange.left = 0
-        if self._complete and self._waited and message["type"] == "http.request":
-            await self._exchange.begins()
-        return message
-
-    async def _in_time(self, receiving: "_Begun") -> Message:
-        try:
-            now = asyncio.get_running_loop().time()
-            if self._deadline is None:  # a request may have waited before it is read
-                self._deadline = now + self._seconds
             async with asyncio.timeout_at(min(now + BODY_SILENCE_SECONDS, self._deadline)):
-                return await receiving
+                message = await self._receive()
         except TimeoutError:
             raise BodyTooSlow(
                 "the rest of the request body did not arrive in time; send without a pause of "
                 f"{BODY_SILENCE_SECONDS:g} seconds, or {self._ways[1]}"
             ) from None
+        size = len(message.get("body", b""))
+        self._size += size
+        self._complete = not message.get("more_body", False)
+        self._exchange.left = 0 if self._complete else self._exchange.left - size
+        return message
 
     async def _discard(self) -> None:
         """Read on for a moment: a client that is cut off while it sends does not see the answer."""
@@ -287,19 +269,3 @@ class _CountedBody:
             async with asyncio.timeout(_LINGER_SECONDS):
                 while not self._complete and self._size < _LINGER_FACTOR * self._limit:
                     await self._next()
-
-
-@dataclass(slots=True, eq=False)
-class _Begun:
-    """The rest of an awaitable whose first step was made by hand, and what that waits for."""
-
-    waits_for: Any
-    steps: Generator[Any, Any, Message]
-
-    def __await__(self) -> Generator[Any, Any, Message]:
-        try:
-            yield self.waits_for
-        except BaseException:
-            self.steps.close()
-            raise
-        return (yield from self.steps)

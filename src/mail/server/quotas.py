@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 from mail.auth.callers import Caller
 from mail.config.server import LimitsConfig
-from mail.core.large import LARGE_AT_ONCE
+from mail.core.large import LARGE, LARGE_AT_ONCE
 from mail.server.errors import RETRY_AFTER, QuotaExceeded, ServerBusy
 
 PATIENCE_SECONDS: Final = 1.0
@@ -28,7 +28,7 @@ MAX_DOWNLOADS: Final = 16
 MAX_OPEN_STREAMS: Final = 5000
 """Open streams of all callers."""
 MAX_INFLIGHT: Final = 4 * 1024 * 1024
-"""Bytes of one caller's bodies over 64 KiB in progress, or of its long messages that wait."""
+"""Bytes of one caller's bodies over 64 KiB in progress, and of its long messages that wait."""
 BODY_BURST: Final = 32 * 1024 * 1024
 """Bytes of bodies of one caller that may come at once after a pause."""
 _BODIES: Final = 64
@@ -37,6 +37,25 @@ MAX_BUCKETS: Final = 10_000
 """Callers whose request rate is remembered; the one that was quiet for longest is forgotten."""
 
 _Places = WeakValueDictionary[Caller, asyncio.Semaphore]
+
+
+class Room:
+    """Room for the large bodies of one caller, in parts of 64 KiB."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._all = MAX_INFLIGHT // LARGE
+        self._parts = asyncio.Semaphore(self._all)
+
+    async def take(self, size: int, give_back: list[Callable[[], object]]) -> None:
+        """Take room for a body, part by part, and add what gives each back."""
+        async with self._turn:
+            for _ in range(min(self._all, math.ceil(size / LARGE))):
+                await self._parts.acquire()
+                give_back.append(self._give_back)
+
+    def _give_back(self) -> None:
+        self._parts.release()  # of this room: it lasts until all have given back
 
 
 @dataclass(slots=True)
@@ -94,6 +113,7 @@ class Quotas:
         self._uploads: Counter[Caller] = Counter()
         self._downloads: Counter[Caller] = Counter()
         self._bodies: _Places = WeakValueDictionary()
+        self._rooms: WeakValueDictionary[Caller, Room] = WeakValueDictionary()
         self._places: _Places = WeakValueDictionary()
 
     def body_bytes(self, caller: Caller, size: int) -> float:
@@ -141,6 +161,13 @@ class Quotas:
     def places(self, caller: Caller) -> asyncio.Semaphore:
         """Return the places for large answers, and pages of streams, that a caller reads."""
         return _places(self._places, caller, LARGE_AT_ONCE)
+
+    def room(self, caller: Caller) -> Room:
+        """Return the room for the large bodies of a caller; it lasts as long as somebody has it."""
+        room = self._rooms.get(caller)
+        if room is None:
+            room = self._rooms[caller] = Room()
+        return room
 
     def no_room(self) -> QuotaExceeded:
         """Return the refusal of a large body that has waited for room for long."""

@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from mail.errors import ConfigError
 from mail.server.bodies import RequestBody, check_query
 from mail.server.deps import Audience
+from mail.server.exchange import exchange_of
 from mail.server.intake import read_body
 from mail.server.openapi import answer_headers, errors
 from mail.server.strangers import ALWAYS_ANSWERED
@@ -100,6 +101,8 @@ class MAILRoute(APIRoute):
         if self._body is not None:
             name, model = self._body
             values[name] = await read_body(request, model)
+        if self.audience.roles:
+            await exchange_of(request).begins()
         answer = await self.endpoint(**values)
         return answer if isinstance(answer, Response) else JSONResponse(answer)
 

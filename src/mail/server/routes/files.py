@@ -120,16 +120,11 @@ async def upload_file(
     Nobody else can get it before it is handed on. `Content-Type` is told to those who get it; if it
     says nothing, a type is guessed from the name. What arrives in part only is not stored.
     """
-    exchange = exchange_of(request)
+    exchange_of(request).waits()
     with state.quotas.upload(caller):
-        exchange.waits()
-        try:
-            async with aclosing(_content(request, state, caller)) as content:
-                media_type = request.headers.get("content-type", "")
-                new = NewFile(filename, media_type, key or "")
-                row = await state.files.upload(caller.id, new, content)
-        finally:
-            exchange.works()
+        async with aclosing(_content(request, state, caller)) as content:
+            new = NewFile(filename, request.headers.get("content-type", ""), key or "")
+            row = await state.files.upload(caller.id, new, content)
     return JSONResponse(_file(row))
 
 

@@ -25,6 +25,7 @@ from mail.core.addresses import (
     parse_agent_address,
 )
 from mail.core.compose import Composer
+from mail.core.large import in_turn
 from mail.core.schema import MAX_ID, parse_interswarm_message
 from mail.core.tasks import TaskState
 from mail.core.wire import MAILInterswarmMessage, MAILMessage
@@ -188,7 +189,7 @@ async def _taken(
     may_open: bool,
 ) -> JSONResponse:
     size = exchange_of(request).size
-    message = await state.intake.apart(request, size, partial(_parsed, state.intake, body.message))
+    message = await in_turn(size, partial(_parsed, state.intake, body.message))
     receipt = await state.federation.take(message, peer_name(request), token, may_open=may_open)
     return JSONResponse(json.loads(receipt))
 
