@@ -16,14 +16,14 @@ from mail.errors import KeyTaken, StoreError
 from mail.server.errors import StorageFull
 from mail.server.exchange import exchange_of
 from mail.server.idempotency import Keyed, replayed
+from mail.server.routing import as_response
 from mail.server.storage import StorageShares
 
 if TYPE_CHECKING:
     from mail.server.state import ServerState
 
-Endpoint = Callable[..., Awaitable[Response]]
+Endpoint = Callable[..., Awaitable[Any]]
 
-"""In the state of a request: set if its work was done for an earlier one, of unkept answer."""
 LARGEST_KEPT: Final = 4 * 1024
 """Bytes of an answer that are kept. Keys are cheap to make, so what they keep must be small."""
 _OK: Final = range(200, 300)
@@ -31,9 +31,7 @@ _OK: Final = range(200, 300)
 _log = logging.getLogger("mail.server")
 
 
-def answered_once(
-    *, keep: bool = True, of_server: bool = False
-) -> Callable[[Endpoint], Callable[..., Awaitable[Response]]]:
+def answered_once(*, keep: bool = True, of_server: bool = False) -> Callable[[Endpoint], Endpoint]:
     """Let an endpoint honour ``Idempotency-Key``; a decorator below the one of the route.
 
     The endpoint has parameters named ``request``, ``state``, ``caller`` and ``key``.
@@ -50,9 +48,9 @@ def answered_once(
             swarm, like the caller's tasks.
     """
 
-    def decorated(endpoint: Endpoint) -> Callable[..., Awaitable[Response]]:
+    def decorated(endpoint: Endpoint) -> Endpoint:
         @wraps(endpoint)
-        async def answer(**given: Any) -> Response:
+        async def answer(**given: Any) -> Any:
             state: ServerState = given["state"]
             keyed = await state.keyed(given["request"], given["caller"], given.get("key"))
             if keyed is None:
@@ -65,7 +63,7 @@ def answered_once(
                     return replayed(_response(found.answer))
                 if found is not None:
                     exchange_of(given["request"]).done_before = True
-                response = await endpoint(**given)
+                response = as_response(await endpoint(**given))
                 if found is None and response.status_code in _OK:
                     await _keep(state.shares, keyed, _kept(response) if keep else None)
                 return response

@@ -35,7 +35,8 @@ class MAILRoute(APIRoute):
 
     FastAPI alone would read a body before any dependency has seen who sends it. Its signatures are
     used as they are: parameters of the path, the query and the headers, one `RequestBody`, and
-    dependencies on the request alone.
+    dependencies on the request alone. An endpoint returns what its answer's JSON is made of, as its
+    annotation describes it, or a response.
 
     In the OpenAPI document the first line of the endpoint's docstring is the summary, the rest the
     description. Roles, and what every route, every POST and every route for callers can answer,
@@ -103,8 +104,7 @@ class MAILRoute(APIRoute):
             values[name] = await read_body(request, model)
         if self.audience.roles:
             await exchange_of(request).begins()
-        answer = await self.endpoint(**values)
-        return answer if isinstance(answer, Response) else JSONResponse(answer)
+        return as_response(await self.endpoint(**values))
 
     def _read_parameters(self, request: Request) -> dict[str, Any]:
         """Return the values of the parameters of the path, the query and the headers.
@@ -191,6 +191,11 @@ class MAILRouter(APIRouter):
             include_in_schema=include_in_schema,
             generate_unique_id_function=lambda route: route.name,
         )
+
+
+def as_response(answer: object) -> Response:
+    """Return what an endpoint answers with as a response: JSON, unless it made one itself."""
+    return answer if isinstance(answer, Response) else JSONResponse(answer)
 
 
 async def _itself(request: Request) -> Request:

@@ -10,7 +10,7 @@ from fastapi import Depends, Path, Query
 from pydantic import ConfigDict, Field
 from pydantic_core import from_json
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from mail.auth.callers import Caller, check_caller_id
 from mail.auth.tokens import MOST_DAYS, check_purpose, create_token, kind_of_token, revoke_token
@@ -233,11 +233,11 @@ async def get_tokens(
     return {"tokens": [_token(state, row) for row in page], "next_cursor": last}
 
 
-@authority.post("/tokens", response_model=PostTokensResponse, responses=errors(404))
+@authority.post("/tokens", responses=errors(404))
 @answered_once(keep=False, of_server=True)  # a token is not kept in the store
 async def create_access_token(
     request: Request, state: State, caller: Administrator, body: TokenIn, key: IdempotencyKey = None
-) -> JSONResponse:
+) -> PostTokensResponse:
     """Make an access token. It is shown in this answer only.
 
     A repeat with the same `Idempotency-Key` makes another token. 404 when this server asks an
@@ -254,8 +254,7 @@ async def create_access_token(
     )
     made = _token(state, row)
     _log.info("%s '%s' made %s", caller.role, caller.id, _told(made))
-    answer: PostTokensResponse = {**made, "token": token}
-    return JSONResponse(answer)
+    return {**made, "token": token}
 
 
 @authority.delete("/tokens/{prefix}", responses=errors(400, 404))

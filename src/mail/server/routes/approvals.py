@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import Depends, Path, Query
 from pydantic import Field, ValidationError
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from mail.auth.callers import Caller
 from mail.core.approvals import ALLOWS, Answer, Answerer
@@ -389,9 +389,7 @@ async def read_webhook(
     }
 
 
-@webhook.post(
-    "/webhook/{number}/retry", response_model=PostWebhookRetryResponse, responses=errors(404)
-)
+@webhook.post("/webhook/{number}/retry", responses=errors(404))
 @answered_once()
 async def retry_webhook(
     request: Request,
@@ -399,12 +397,11 @@ async def retry_webhook(
     caller: Administrator,
     number: MessageNumber,
     key: IdempotencyKey = None,
-) -> JSONResponse:
+) -> PostWebhookRetryResponse:
     """Send a message to the webhook now, also one that was given up."""
     await state.webhook.retry(number)
     _log.info("%s '%s' has message %d to the webhook sent again", caller.role, caller.id, number)
-    answer: PostWebhookRetryResponse = {"status": "waiting", "id": number}
-    return JSONResponse(answer)
+    return {"status": "waiting", "id": number}
 
 
 @webhook.delete("/webhook/{number}", status_code=204, responses=errors(400, 404))

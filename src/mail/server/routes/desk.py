@@ -216,7 +216,7 @@ class MemberIn(RequestBody):
 # --- messages -----------------------------------------------------------------------------------
 
 
-@router.post("/messages", response_model=PostMessagesResponse, responses=errors(404, 507))
+@router.post("/messages", responses=errors(404, 507))
 @answered_once()
 async def send_desk_message(
     request: Request,
@@ -224,7 +224,7 @@ async def send_desk_message(
     caller: Participant,
     body: MessageToSend,
     key: IdempotencyKey = None,
-) -> JSONResponse:
+) -> PostMessagesResponse:
     """Send a message to a participant, to several, or to a thread.
 
     When the answer comes, the message is stored for all of its recipients. A thread that the caller
@@ -247,15 +247,14 @@ async def send_desk_message(
     else:
         desk = state.desk
         sent = await desk.send_message(caller.id, draft, body.recipient_id, body.thread_id)
-    answer: PostMessagesResponse = {
+    return {
         "status": "sent",
         "message_id": sent.letter.letter_id,
         "message": _message(FetchedLetter(sent.letter, read=True)),
     }
-    return JSONResponse(answer)
 
 
-@router.get("/messages", response_model=GetMessagesResponse, responses=errors(400, 404))
+@router.get("/messages", responses=errors(400, 404))
 async def get_desk_messages(  # noqa: PLR0913 - the documented parameters
     state: State,
     caller: Participant,
@@ -269,7 +268,7 @@ async def get_desk_messages(  # noqa: PLR0913 - the documented parameters
         bool, Query(description="Whether the messages of the page count as read from now on.")
     ] = True,
     request_id: PageRequestId = None,
-) -> Response:
+) -> GetMessagesResponse:
     """Get the caller's messages, newest first, and mark them as read.
 
     Without `thread_id` these are the messages to the caller: direct ones, broadcasts, posts in its
@@ -286,12 +285,11 @@ async def get_desk_messages(  # noqa: PLR0913 - the documented parameters
         mark_read=mark_read,
         request_id=request_id,
     )
-    answer: GetMessagesResponse = {
+    return {
         "messages": [_message(each) for each in page.letters],
         "unread": page.unread,
         "next_before": page.next_before,
     }
-    return JSONResponse(answer)
 
 
 @router.get("/messages/unread", response_model=GetUnreadResponse, responses=errors(400))
@@ -336,7 +334,7 @@ async def check_new_messages(
     return JSONResponse(answer)
 
 
-@router.get("/messages/overdue", response_model=GetOverdueResponse, responses=errors(400))
+@router.get("/messages/overdue", responses=errors(400))
 async def get_overdue_messages(
     state: State,
     caller: Participant,
@@ -349,19 +347,18 @@ async def get_overdue_messages(
             description="Only messages that were sent so many seconds ago, or earlier.",
         ),
     ] = 0.0,
-) -> Response:
+) -> GetOverdueResponse:
     """List what the caller sent with `wants_ack` and is neither acknowledged nor answered yet."""
     found = await state.desk.overdue(caller.id, older_than)
-    answer: GetOverdueResponse = {
+    return {
         "overdue": [
             {"message": _message(FetchedLetter(letter, read=True)), "receipt": _receipt(receipt)}
             for letter, receipt in found
         ]
     }
-    return JSONResponse(answer)
 
 
-@router.get("/messages/search", response_model=GetSearchResponse, responses=errors(400, 404))
+@router.get("/messages/search", responses=errors(400, 404))
 async def search_messages(
     state: State,
     caller: Participant,
@@ -380,7 +377,7 @@ async def search_messages(
     ] = None,
     limit: PageSize = DEFAULT_PAGE,
     before: Before = None,
-) -> Response:
+) -> GetSearchResponse:
     """Look for words in subjects and texts of all messages that the caller may see, newest first.
 
     They are those to the caller, the caller's own, and all of the caller's threads. Nothing is
@@ -390,7 +387,7 @@ async def search_messages(
     page = await state.desk.search_messages(
         caller.id, q, thread_id=thread_id, limit=limit, before=before
     )
-    answer: GetSearchResponse = {
+    return {
         "messages": [
             {
                 "id": letter.letter_id,
@@ -406,12 +403,9 @@ async def search_messages(
         ],
         "next_before": page.next_before,
     }
-    return JSONResponse(answer)
 
 
-@router.get(
-    "/messages/{message_id}", response_model=GetDeskMessageResponse, responses=errors(400, 404)
-)
+@router.get("/messages/{message_id}", responses=errors(400, 404))
 async def get_desk_message(
     state: State,
     caller: DeskReader,
@@ -419,7 +413,7 @@ async def get_desk_message(
     mark_read: Annotated[
         bool, Query(description="Whether it counts as read by the caller from now on.")
     ] = True,
-) -> Response:
+) -> GetDeskMessageResponse:
     """Get one message; for its sender and for administrators with its receipts.
 
     A message that is not for the caller is 404, whether or not there is one. What an administrator
@@ -428,14 +422,13 @@ async def get_desk_message(
     name = None if caller.role == "admin" else caller.id
     found = await state.desk.get_message(name, message_id, mark_read=mark_read)
     receipts = found.receipts
-    answer: GetDeskMessageResponse = {
+    return {
         "message": _message(found),
         "receipts": None if receipts is None else [_receipt(each) for each in receipts],
     }
-    return JSONResponse(answer)
 
 
-@router.post("/messages/{message_id}/ack", response_model=PostAckResponse, responses=errors(404))
+@router.post("/messages/{message_id}/ack", responses=errors(404))
 @answered_once()
 async def acknowledge_message(
     request: Request,
@@ -444,22 +437,21 @@ async def acknowledge_message(
     message_id: PathMessageId,
     body: AckIn = _NO_NOTE,
     key: IdempotencyKey = None,
-) -> JSONResponse:
+) -> PostAckResponse:
     """Acknowledge a message that the caller has got; its sender sees that, and the note."""
     check_claim("agent_id", body.agent_id, caller.id)
     receipt, done = await state.desk.acknowledge(caller.id, message_id, body.note or "")
-    answer: PostAckResponse = {
+    return {
         "status": "acknowledged" if done else "already_acknowledged",
         "receipt": _receipt(receipt),
     }
-    return JSONResponse(answer)
 
 
 # --- participants -------------------------------------------------------------------------------
 
 
-@router.get("/participants", response_model=GetParticipantsResponse)
-async def get_participants(state: State, caller: DeskReader) -> Response:
+@router.get("/participants")
+async def get_participants(state: State, caller: DeskReader) -> GetParticipantsResponse:
     """List whom the caller can write to; for administrators, whom every participant can."""
     agents = state.desk.agents.names
     reached = state.desk.reached_by(caller.id if caller.role == PARTICIPANT_ROLE else "")
@@ -471,32 +463,30 @@ async def get_participants(state: State, caller: DeskReader) -> Response:
         }
         for name, description in sorted(reached.items())
     ]
-    answer: GetParticipantsResponse = {"participants": listed}
-    return JSONResponse(answer)
+    return {"participants": listed}
 
 
 # --- threads ------------------------------------------------------------------------------------
 
 
-@router.post("/threads", response_model=PostThreadsResponse, responses=errors(507))
+@router.post("/threads", responses=errors(507))
 @answered_once()
 async def create_thread(
     request: Request, state: State, caller: Participant, body: ThreadIn, key: IdempotencyKey = None
-) -> JSONResponse:
+) -> PostThreadsResponse:
     """Create a thread. The others in it get a notice, and the initial message if there is one."""
     check_claim("creator_id", body.creator_id, caller.id)
     made = await state.desk.create_thread(
         caller.id, body.title, body.participants, body.initial_message
     )
-    answer: PostThreadsResponse = {
+    return {
         "status": "created",
         "thread": _thread(made.view),
         "message_id": None if made.letter is None else made.letter.letter_id,
     }
-    return JSONResponse(answer)
 
 
-@router.get("/threads", response_model=GetThreadsResponse, responses=errors(400))
+@router.get("/threads", responses=errors(400))
 async def get_threads(
     state: State,
     caller: Participant,
@@ -506,24 +496,24 @@ async def get_threads(
     limit: Annotated[
         int, Query(ge=1, le=_MAX_LISTED, description="The most threads of the page.")
     ] = 100,
-) -> Response:
+) -> GetThreadsResponse:
     """List the threads that the caller is in, those with the newest messages first."""
     rows = await state.desk.list_threads(caller.id, after or "", limit + 1)
     shown, last = page_of(rows, limit, thread_place)
-    answer: GetThreadsResponse = {"threads": [*map(_summary, shown)], "next_after": last}
-    return JSONResponse(answer)
+    return {"threads": [*map(_summary, shown)], "next_after": last}
 
 
-@router.get("/threads/{thread_id}", response_model=DeskThread, responses=errors(404))
-async def get_thread_details(state: State, caller: DeskReader, thread_id: PathThreadId) -> Response:
+@router.get("/threads/{thread_id}", responses=errors(404))
+async def get_thread_details(
+    state: State, caller: DeskReader, thread_id: PathThreadId
+) -> DeskThread:
     """Get a thread that the caller is in; administrators get any."""
     name = None if caller.role == "admin" else caller.id
-    return JSONResponse(_thread(await state.desk.get_thread(name, thread_id)))
+    return _thread(await state.desk.get_thread(name, thread_id))
 
 
 @router.post(
     "/threads/{thread_id}/join",
-    response_model=PostThreadMemberResponse,
     responses=errors(404, 507),
 )
 @answered_once()
@@ -534,20 +524,18 @@ async def join_thread(
     thread_id: PathThreadId,
     key: IdempotencyKey = None,
     agent_id: OwnId = None,
-) -> JSONResponse:
+) -> PostThreadMemberResponse:
     """Join a thread. Everybody in it gets a notice, the caller too.
 
     Any participant of the swarm who knows a thread's id may join it, and sees its earlier messages.
     """
     check_claim("agent_id", agent_id, caller.id)
     view, status = await state.desk.join_thread(caller.id, thread_id)
-    answer: PostThreadMemberResponse = {"status": status, "thread": _thread(view)}
-    return JSONResponse(answer)
+    return {"status": status, "thread": _thread(view)}
 
 
 @router.post(
     "/threads/{thread_id}/participants",
-    response_model=PostThreadMemberResponse,
     responses=errors(404, 507),
 )
 @answered_once()
@@ -558,17 +546,15 @@ async def add_participant_to_thread(
     thread_id: PathThreadId,
     body: MemberIn,
     key: IdempotencyKey = None,
-) -> JSONResponse:
+) -> PostThreadMemberResponse:
     """Add a participant to a thread that the caller is in. Everybody else in it gets a notice."""
     check_claim("inviting_agent_id", body.inviting_agent_id, caller.id)
     view, status = await state.desk.add_participant(caller.id, thread_id, body.agent_id_to_add)
-    answer: PostThreadMemberResponse = {"status": status, "thread": _thread(view)}
-    return JSONResponse(answer)
+    return {"status": status, "thread": _thread(view)}
 
 
 @router.delete(
     "/threads/{thread_id}/participants/{name:path}",
-    response_model=DeleteThreadMemberResponse,
     responses=errors(400, 404, 507),
 )
 async def remove_participant_from_thread(
@@ -577,7 +563,7 @@ async def remove_participant_from_thread(
     thread_id: PathThreadId,
     name: Annotated[str, Path(description="Who is removed.")],
     removing_agent_id: OwnId = None,
-) -> Response:
+) -> DeleteThreadMemberResponse:
     """Remove a participant from a thread: oneself, or another one by the thread's creator.
 
     The creator cannot be removed. Who is left gets a notice; the thread and its messages are
@@ -585,12 +571,11 @@ async def remove_participant_from_thread(
     """
     check_claim("removing_agent_id", removing_agent_id, caller.id)
     await state.desk.remove_participant(caller.id, thread_id, name)
-    answer: DeleteThreadMemberResponse = {
+    return {
         "status": "removed",
         "thread_id": thread_id,
         "removed_id": name,
     }
-    return JSONResponse(answer)
 
 
 # --- what goes over the wire --------------------------------------------------------------------

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from fastapi import Path, Query
 from pydantic import ConfigDict, Field, model_validator
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from mail.auth.callers import Caller
@@ -98,7 +98,6 @@ class FileTransfer(RequestBody):
 
 @router.post(
     "/files",
-    response_model=DeskFile,
     responses=errors(507),
     openapi_extra={"requestBody": {"required": True, "content": _BYTES}},
 )
@@ -114,7 +113,7 @@ async def upload_file(
         ),
     ] = "file",
     key: IdempotencyKey = None,
-) -> Response:
+) -> DeskFile:
     """Upload a file: the body of the request, of any type.
 
     Nobody else can get it before it is handed on. `Content-Type` is told to those who get it; if it
@@ -125,7 +124,7 @@ async def upload_file(
         async with aclosing(_content(request, state, caller)) as content:
             new = NewFile(filename, request.headers.get("content-type", ""), key or "")
             row = await state.files.upload(caller.id, new, content)
-    return JSONResponse(_file(row))
+    return _file(row)
 
 
 async def _content(
@@ -144,7 +143,7 @@ async def _content(
             return
 
 
-@router.get("/files", response_model=GetFilesResponse, responses=errors(400))
+@router.get("/files", responses=errors(400))
 async def get_files(
     state: State,
     caller: Participant,
@@ -154,16 +153,15 @@ async def get_files(
     limit: Annotated[
         int, Query(ge=1, le=_MAX_LISTED, description="The most files of the page.")
     ] = 100,
-) -> Response:
+) -> GetFilesResponse:
     """List the files that the caller has uploaded."""
     rows = await state.files.list_own(caller.id, after or "", limit + 1)
     shown, last = page_of(rows, limit, lambda row: row.file_id)
-    answer: GetFilesResponse = {
+    return {
         "files": [*map(_file, shown)],
         "max_bytes": state.files.max_bytes,
         "next_after": last,
     }
-    return JSONResponse(answer)
 
 
 @router.get("/files/{file_id}", response_model=None, responses={**_DOWNLOAD, **errors(404)})
@@ -178,16 +176,15 @@ async def get_file(
     return _Download(state, caller, await state.files.get(caller.id, file_id))
 
 
-@router.get("/files/{file_id}/meta", response_model=DeskFile, responses=errors(404))
-async def get_file_meta(state: State, caller: DeskReader, file_id: PathFileId) -> Response:
+@router.get("/files/{file_id}/meta", responses=errors(404))
+async def get_file_meta(state: State, caller: DeskReader, file_id: PathFileId) -> DeskFile:
     """Get what is known of a file; administrators get that of any."""
     name = None if caller.role == "admin" else caller.id
-    return JSONResponse(_file(await state.files.get(name, file_id)))
+    return _file(await state.files.get(name, file_id))
 
 
 @router.post(
     "/files/{file_id}/transfer",
-    response_model=PostFileTransferResponse,
     responses=errors(404, 507),
 )
 @answered_once()
@@ -198,7 +195,7 @@ async def transfer_file(
     file_id: PathFileId,
     body: FileTransfer,
     key: IdempotencyKey = None,
-) -> JSONResponse:
+) -> PostFileTransferResponse:
     """Hand on a file that the caller has uploaded: with a message to a participant or a thread.
 
     The message names the file, its size, its sha256, and `mail://files/` with its id.
@@ -212,24 +209,22 @@ async def transfer_file(
         body.request_id or key or "",
     )
     row, sent = await state.files.transfer(caller.id, file_id, to)
-    answer: PostFileTransferResponse = {
+    return {
         "status": "sent",
         "message_id": sent.letter.letter_id,
         "file": _file(row),
     }
-    return JSONResponse(answer)
 
 
-@router.delete("/files/{file_id}", response_model=DeleteFileResponse, responses=errors(404))
-async def delete_file(state: State, caller: DeskReader, file_id: PathFileId) -> Response:
+@router.delete("/files/{file_id}", responses=errors(404))
+async def delete_file(state: State, caller: DeskReader, file_id: PathFileId) -> DeleteFileResponse:
     """Delete a file that the caller has uploaded; administrators delete any.
 
     Messages that carry it stay.
     """
     name = None if caller.role == "admin" else caller.id
     await state.files.delete(name, file_id)
-    answer: DeleteFileResponse = {"status": "deleted", "file_id": file_id}
-    return JSONResponse(answer)
+    return {"status": "deleted", "file_id": file_id}
 
 
 class _Download(Response):

@@ -586,9 +586,7 @@ async def read_outbox(
     return {"mail": [outbox_mail(owner, row) for owner, row in shown], "next_after": last}
 
 
-@outbox.post(
-    "/outbox/{number}/retry", response_model=PostOutboxRetryResponse, responses=errors(404, 409)
-)
+@outbox.post("/outbox/{number}/retry", responses=errors(404, 409))
 @answered_once()
 async def retry_outbox(
     request: Request,
@@ -596,15 +594,14 @@ async def retry_outbox(
     caller: Administrator,
     number: _Number,
     key: IdempotencyKey = None,
-) -> JSONResponse:
+) -> PostOutboxRetryResponse:
     """Try to deliver mail for another swarm now, also mail that was given up.
 
     A request of a task that has ended is 409, and so is mail that is more than 7 days old.
     """
     await state.federation.retry(number)
     _log.info("%s '%s' has mail %d delivered again", caller.role, caller.id, number)
-    answer: PostOutboxRetryResponse = {"status": "waiting", "id": number}
-    return JSONResponse(answer)
+    return {"status": "waiting", "id": number}
 
 
 @outbox.delete("/outbox/{number}", status_code=204, responses=errors(400, 404, 409))

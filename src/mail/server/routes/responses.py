@@ -7,12 +7,12 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, cast
 
 from fastapi import Path
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from mail.auth.callers import Caller
@@ -120,21 +120,21 @@ router = MAILRouter("openai", route_class=OpenAIRoute)
 debug = MAILRouter("openai", route_class=OpenAIRoute, include_in_schema=False)
 
 
-@router.get("/v1/models", response_model=ModelList)
-async def list_models(state: State, caller: Person) -> JSONResponse:
+@router.get("/v1/models")
+async def list_models(state: State, caller: Person) -> ModelList:
     """List the models: the swarm that is served."""
-    return JSONResponse({"object": "list", "data": [_model(state, caller)]})
+    return {"object": "list", "data": [_model(state, caller)]}
 
 
-@router.get("/v1/models/{model}", response_model=Model, responses=openai_errors(404))
+@router.get("/v1/models/{model}", responses=openai_errors(404))
 async def get_model(
     model: Annotated[str, Path(description="The name of the swarm.")], state: State, caller: Person
-) -> JSONResponse:
+) -> Model:
     """Get a model: the swarm that is served."""
     found = _model(state, caller)
     if model != found["id"]:
         raise NoSuchModel(model)
-    return JSONResponse(found)
+    return found
 
 
 @debug.post("/responses")
@@ -202,18 +202,16 @@ async def get_response(
 
 
 @debug.delete("/responses/{response_id}")
-@router.delete(
-    "/v1/responses/{response_id}", response_model=DeletedResponse, responses=openai_errors(404)
-)
+@router.delete("/v1/responses/{response_id}", responses=openai_errors(404))
 async def delete_response(
     response_id: _ResponseId, request: Request, state: State, caller: Person, token: BearerToken
-) -> JSONResponse:
+) -> DeletedResponse:
     """Delete a response; its task stays."""
     places = in_place(request, state.quotas.places(caller))
     async with places, _bridge(state, caller, token) as bridge:
         deleted = await bridge.delete(response_id)
     state.shares.forget(owner_of(state, caller))
-    return JSONResponse(deleted)
+    return cast("DeletedResponse", deleted)
 
 
 @debug.post("/responses/{response_id}/cancel")

@@ -152,7 +152,7 @@ async def health(state: State) -> JSONResponse:
     return JSONResponse(_health(state) | degraded)
 
 
-@router.post("/health", tags=["server"], response_model=GetHealthResponse)
+@router.post("/health", tags=["server"])
 @answered_once(of_server=True)
 async def health_post(
     request: Request,
@@ -160,13 +160,13 @@ async def health_post(
     caller: Administrator,
     body: HealthIn,
     key: IdempotencyKey = None,
-) -> JSONResponse:
+) -> GetHealthResponse:
     """Set the status that GET /health shows.
 
     It informs load balancers and people, and changes nothing else.
     """
     state.set_health(body.status)
-    return JSONResponse(_health(state))
+    return _health(state)
 
 
 @router.get("/status", tags=["server"])
@@ -196,7 +196,7 @@ async def status(state: State, caller: Person) -> GetStatusResponse:
     }
 
 
-def _health(state: ServerState) -> dict[str, Any]:
+def _health(state: ServerState) -> GetHealthResponse:
     return {
         "status": state.health,
         "swarm_name": state.template.name,

@@ -142,11 +142,11 @@ async def dump_swarm(state: State) -> GetSwarmsDumpResponse:
     return {"status": "dumped", "swarm_name": template.name}
 
 
-@router.post("/swarms/load", response_model=PostSwarmsLoadResponse)
+@router.post("/swarms/load")
 @answered_once(of_server=True)
 async def load_swarm_from_json(
     request: Request, state: State, caller: Administrator, body: SwarmIn, key: IdempotencyKey = None
-) -> JSONResponse:
+) -> PostSwarmsLoadResponse:
     """Replace the swarm that is served, until the next restart.
 
     The definition is checked entirely before anything changes. Instances that are working finish on
@@ -154,8 +154,7 @@ async def load_swarm_from_json(
     """
     template = await load_swarm(state, body.definition)
     _log.info("the swarm is %r from now on", template.name)
-    answer: PostSwarmsLoadResponse = {"status": "success", "swarm_name": template.name}
-    return JSONResponse(answer)
+    return {"status": "success", "swarm_name": template.name}
 
 
 @router.get("/swarm/graph")
@@ -264,7 +263,7 @@ async def register_swarm_too(
     return await _register(state, caller, body)
 
 
-@router.post("/swarms/discover", response_model=PostSwarmsDiscoverResponse)
+@router.post("/swarms/discover")
 @answered_once(of_server=True)
 async def discover_swarms(
     request: Request,
@@ -272,17 +271,16 @@ async def discover_swarms(
     caller: Administrator,
     body: DiscoveryIn,
     key: IdempotencyKey = None,
-) -> JSONResponse:
+) -> PostSwarmsDiscoverResponse:
     """Ask servers which swarms they list, and propose those that are new.
 
     Nothing is registered before it is accepted.
     """
     result = await state.registry.discover_swarms(body.discovery_urls)
-    answer: PostSwarmsDiscoverResponse = {
+    return {
         "proposed": result.found,
         "problems": [{"field": where, "problem": why} for where, why in result.problems],
     }
-    return JSONResponse(answer)
 
 
 @router.post("/swarms/{name:path}/accept", response_model=PostSwarmsResponse, responses=errors(404))

@@ -5,12 +5,12 @@ from collections import deque
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import AsyncExitStack, aclosing
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 from fastapi import Path, Query
 from pydantic import TypeAdapter
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from mail.auth.callers import Caller
 from mail.core.approvals import Answerer
@@ -194,7 +194,7 @@ async def get_task_events(
         return event_source(events)
 
 
-@router.post("/tasks/{task_id:path}/cancel", response_model=TaskRecord, responses=errors(404))
+@router.post("/tasks/{task_id:path}/cancel", responses=errors(404))
 @answered_once()
 async def cancel_task(
     request: Request,
@@ -204,7 +204,7 @@ async def cancel_task(
     task_id: PathTaskId,
     owner: OwnerName = None,
     key: IdempotencyKey = None,
-) -> JSONResponse:
+) -> TaskRecord:
     """Stop a task.
 
     Running model calls are cancelled, waiting mail is dropped, open breakpoint calls are closed,
@@ -221,12 +221,11 @@ async def cancel_task(
         task: MAILTask | None = await swarm.read_task(task_id, with_events=False)
     if task is None:
         raise UnknownTask(task_id)
-    return JSONResponse(_summary(task))
+    return cast("TaskRecord", _summary(task))
 
 
 @router.get(
     "/tasks/{task_id:path}/set-aside",
-    response_model=GetSetAsideResponse,
     responses=errors(400, 404),
 )
 async def get_set_aside(
@@ -240,17 +239,16 @@ async def get_set_aside(
         int, Query(ge=1, le=_ASIDE_PAGE, description="The size of the page.")
     ] = _ASIDE_PAGE,
     owner: OwnerName = None,
-) -> Response:
+) -> GetSetAsideResponse:
     """List a task's mail that was set aside because it saw too many crashes, oldest first."""
     whose = _whose(caller, owner)
     await _check_owned(state, whose, task_id)
     found, more = await state.tasks_of(whose).mail_aside(task_id, after, limit)
-    return JSONResponse({"mail": found, "next_after": more})
+    return {"mail": cast("Any", found), "next_after": more}
 
 
 @router.post(
     "/tasks/{task_id:path}/set-aside/{number}/retry",
-    response_model=PostSetAsideRetryResponse,
     responses=errors(404, 409),
 )
 @answered_once()
@@ -263,7 +261,7 @@ async def retry_set_aside(  # noqa: PLR0913 - the parts of a request, all named
     number: MessageNumber,
     owner: OwnerName = None,
     key: IdempotencyKey = None,
-) -> JSONResponse:
+) -> PostSetAsideRetryResponse:
     """Give an agent a message again that was set aside; the task goes on, also one that has ended.
 
     A message that could lead to nothing any more is 409, and so is one of a paused task. An
@@ -274,8 +272,7 @@ async def retry_set_aside(  # noqa: PLR0913 - the parts of a request, all named
     _audit(state, caller, whose, "tries again", f"mail {number} of the task '{task_id}'")
     async with state.pool.lease(whose, token if whose == caller else "") as swarm:
         await swarm.retry_mail(task_id, number, by=_by(state, caller, whose))
-    answer: PostSetAsideRetryResponse = {"status": "waiting", "task_id": task_id, "id": number}
-    return JSONResponse(answer)
+    return {"status": "waiting", "task_id": task_id, "id": number}
 
 
 @router.delete(

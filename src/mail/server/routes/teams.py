@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from fastapi import Path
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse
 
 from mail.core.schema import MAX_ID
 from mail.core.teams import Priority
@@ -104,16 +104,15 @@ class TeamBroadcastIn(RequestBody):
     request_id: GivenRequestId = None
 
 
-@router.get("/teams", response_model=GetTeamsResponse)
-async def get_teams(state: State, caller: Participant) -> Response:
+@router.get("/teams")
+async def get_teams(state: State, caller: Participant) -> GetTeamsResponse:
     """List the teams that the caller is in; none if teams are not enabled."""
-    answer: GetTeamsResponse = {
+    return {
         "teams": [
             {"id": team.team_id, "lead": team.lead, "members": list(team.members)}
             for team in state.team_desk.list_teams(caller.id)
         ]
     }
-    return JSONResponse(answer)
 
 
 @router.post(
@@ -168,7 +167,6 @@ def _outcome(found: TeamLetter) -> TeamWaitOutcome:
 
 @router.post(
     "/teams/{team_id}/broadcasts",
-    response_model=PostTeamBroadcastResponse,
     responses=errors(404, 507),
 )
 @answered_once()
@@ -179,7 +177,7 @@ async def send_teammate_broadcast(
     team_id: PathTeamId,
     body: TeamBroadcastIn,
     key: IdempotencyKey = None,
-) -> JSONResponse:
+) -> PostTeamBroadcastResponse:
     """Send a message to all members of a team that the caller is in: to all, or to nobody.
 
     The lead gets it, too, unless it is the sender. Other senders get a copy of their own.
@@ -192,9 +190,8 @@ async def send_teammate_broadcast(
         exclude_self=bool(body.exclude_self),
         request_id=body.request_id or key or "",
     )
-    answer: PostTeamBroadcastResponse = {
+    return {
         "messageId": found.sent.letter.letter_id,
         "deliveredTo": found.route.reached,
         "state": "stored",
     }
-    return JSONResponse(answer)

@@ -1,7 +1,6 @@
 """Who calls, and the built-in token authority in the shape that servers expect of one."""
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse
 
 from mail.net.types import GetWhoamiResponse, LoginResponse, TokenInfo
 from mail.server.deps import Anyone, BearerToken, IdempotencyKey, State, TaskOwner
@@ -14,8 +13,8 @@ authority = MAILRouter("tokens")
 """Served when the server itself is the authority."""
 
 
-@router.get("/whoami", response_model=GetWhoamiResponse)
-async def whoami(state: State, caller: TaskOwner) -> JSONResponse:
+@router.get("/whoami")
+async def whoami(state: State, caller: TaskOwner) -> GetWhoamiResponse:
     """Get the caller's id and role.
 
     The role `agent` is a participant's; the servers of other swarms are refused.
@@ -23,28 +22,27 @@ async def whoami(state: State, caller: TaskOwner) -> JSONResponse:
     answer: GetWhoamiResponse = {"id": caller.id, "role": caller.role, "username": caller.id}
     if state.is_participant(caller):
         answer["participant"] = True
-    return JSONResponse(answer)
+    return answer
 
 
-@authority.post("/auth/login", response_model=LoginResponse, responses=errors(404))
+@authority.post("/auth/login", responses=errors(404))
 @answered_once(keep=False)  # a token is not kept in the store
 async def login(
     request: Request, state: State, caller: Anyone, token: BearerToken, key: IdempotencyKey = None
-) -> JSONResponse:
+) -> LoginResponse:
     """Exchange a key for a token.
 
     For servers that use this one as their `AUTH_ENDPOINT`. The key is the bearer token. 404 when
     this server itself asks an external authority.
     """
-    return JSONResponse({"token": token})
+    return {"token": token}
 
 
-@authority.get("/auth/check", response_model=TokenInfo, responses=errors(404))
-async def check(caller: Anyone, token: BearerToken) -> JSONResponse:
+@authority.get("/auth/check", responses=errors(404))
+async def check(caller: Anyone, token: BearerToken) -> TokenInfo:
     """Get the role and id that a token stands for.
 
     For servers that use this one as their `TOKEN_INFO_ENDPOINT`. 404 when this server itself asks
     an external authority.
     """
-    answer: TokenInfo = {"role": caller.role, "id": caller.id, "api_key": token}
-    return JSONResponse(answer)
+    return {"role": caller.role, "id": caller.id, "api_key": token}
