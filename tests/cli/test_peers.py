@@ -11,7 +11,7 @@ from mail.db.postgres.driver import PostgresStore
 from mail.net import SwarmRegistry
 from mail.net.endpoints import public_key
 from mail.net.peers import PeerAccess
-from mail.net.registry_table import shared_registry
+from mail.net.registry_file import shared_registry
 from mail.net.signatures import SigningKeys
 from tests.net.test_registry import HERE, town
 from tests.stdlib.outside import Outside

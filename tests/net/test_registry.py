@@ -22,8 +22,8 @@ from mail.net.endpoints import (
     token_reference,
     token_variable,
 )
-from mail.net.health import HealthChecks
 from mail.net.peers import PeerAccess
+from mail.net.registry import HealthChecks
 from mail.net.signatures import KEYS_PATH
 from mail.net.types import SwarmEndpoint
 from mail.testing import LoopbackPeer

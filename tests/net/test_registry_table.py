@@ -19,8 +19,7 @@ from mail.db.records import TokenRow
 from mail.db.sqlite.driver import SQLiteStore
 from mail.errors import StoreConflict, StoreError
 from mail.net import SwarmRegistry
-from mail.net.registry_file import RegistryContent
-from mail.net.registry_table import RegistryTable, shared_registry
+from mail.net.registry_file import RegistryContent, RegistryTable, shared_registry
 from mail.server.app import create_app
 from tests.net.test_registry import alpha, root, text_of
 from tests.net.test_registry_file import ABOUT, beta, keep

@@ -11,11 +11,10 @@ from starlette.requests import Request
 from mail.clock import SystemClock
 from mail.core.events import TaskEvent
 from mail.errors import AuthUnavailable, StoreError, Unauthenticated
-from mail.server.at_work import AtWork
+from mail.server.answers import streamed, while_connected
+from mail.server.at_work import AtWork, Strangers
 from mail.server.connections import CLIENT, Client
 from mail.server.exchange import Exchange
-from mail.server.strangers import Strangers
-from mail.server.streams import streamed, while_connected
 
 
 async def unused(message: Any) -> None:

@@ -46,7 +46,7 @@ def _opened(arguments: Namespace) -> "Iterator[SwarmRegistry]":
     """
     from mail.config.server import ServerConfig, resolve_store_url
     from mail.db.urls import open_store
-    from mail.net.registry_table import shared_registry
+    from mail.net.registry_file import shared_registry
 
     with configured(arguments.config):
         config = ServerConfig()

@@ -38,13 +38,11 @@ from mail.errors import ConfigError
 from mail.llm.profiles import configured_models
 from mail.llm.resolve import EXAMPLE_MODEL, is_example_script
 from mail.net.webhook import WebhookSettings
-from mail.server.cors import Cors
 from mail.server.errors import as_it_is, install_error_handlers
 from mail.server.federation import GatewaySwitch
 from mail.server.intake import Intake
 from mail.server.letters import Reminder
-from mail.server.middleware import EdgeMiddleware
-from mail.server.openai_errors import shaped_for_path
+from mail.server.middleware import Cors, EdgeMiddleware
 from mail.server.openapi import OpenAPIDocument
 from mail.server.quotas import Quotas
 from mail.server.retention import Retention
@@ -65,6 +63,7 @@ from mail.server.routes import (
     teams,
     tokens,
 )
+from mail.server.routes.responses import shaped_for_path
 from mail.server.routing import MAILRoute
 from mail.server.state import ServerState
 from mail.server.storage import StorageShares

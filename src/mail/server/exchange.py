@@ -13,9 +13,8 @@ from starlette.types import Message, Scope, Send
 from mail.auth.callers import Caller
 from mail.clock import SystemClock
 from mail.redaction import beginning
-from mail.server.at_work import AtWork
+from mail.server.at_work import AtWork, Strangers
 from mail.server.connections import client_of
-from mail.server.strangers import Strangers
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,17 +9,18 @@ from fastapi import APIRouter
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from mail.errors import ConfigError
+from mail.server.answers import as_response
+from mail.server.at_work import ALWAYS_ANSWERED
 from mail.server.bodies import RequestBody, check_query
 from mail.server.deps import Audience
 from mail.server.exchange import exchange_of
 from mail.server.intake import read_body
 from mail.server.openapi import answer_headers, errors
-from mail.server.strangers import ALWAYS_ANSWERED
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -191,11 +192,6 @@ class MAILRouter(APIRouter):
             include_in_schema=include_in_schema,
             generate_unique_id_function=lambda route: route.name,
         )
-
-
-def as_response(answer: object) -> Response:
-    """Return what an endpoint answers with as a response: JSON, unless it made one itself."""
-    return answer if isinstance(answer, Response) else JSONResponse(answer)
 
 
 async def _itself(request: Request) -> Request:

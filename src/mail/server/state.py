@@ -32,7 +32,7 @@ from mail.errors import ConfigError, ShuttingDown, StoreError
 from mail.memory import proposer
 from mail.net.peers import PeerAccess
 from mail.net.registry import SwarmRegistry
-from mail.net.registry_table import shared_registry
+from mail.net.registry_file import shared_registry
 from mail.net.signatures import SigningKeys
 from mail.net.webhook import WebhookSender, WebhookSettings
 from mail.server.federation import Federation, GatewaySwitch

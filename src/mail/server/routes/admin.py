@@ -37,7 +37,7 @@ from mail.server.deps import (
     owner_named,
     page_of,
 )
-from mail.server.idempotent_response import answered_once
+from mail.server.idempotency import answered_once
 from mail.server.openapi import errors
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState

@@ -29,7 +29,14 @@ from mail.net.types import (
     PostWebhookRetryResponse,
     webhook_message,
 )
-from mail.server.answers import json_list, json_object, json_text, json_texts, large_answer
+from mail.server.answers import (
+    json_list,
+    json_object,
+    json_text,
+    json_texts,
+    large_answer,
+    streamed,
+)
 from mail.server.bodies import RequestBody, check_names, refusal
 from mail.server.deps import (
     ADMIN,
@@ -44,13 +51,12 @@ from mail.server.deps import (
     page_of,
 )
 from mail.server.exchange import exchange_of
-from mail.server.idempotent_response import answered_once
+from mail.server.idempotency import answered_once
 from mail.server.intake import read_json
 from mail.server.openapi import errors
 from mail.server.routes.interswarm import AuditedRoute
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState
-from mail.server.streams import streamed
 from mail.services.approvals import ApprovalDesk, Deadlines
 
 MAX_PAGE: Final = 200

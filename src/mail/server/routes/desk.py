@@ -28,13 +28,13 @@ from mail.net.types import (
     PostThreadMemberResponse,
     PostThreadsResponse,
 )
+from mail.server.answers import CLIENT_GONE, while_connected
 from mail.server.bodies import RequestBody
 from mail.server.deps import BearerToken, DeskReader, IdempotencyKey, Participant, State, page_of
-from mail.server.idempotent_response import answered_once
+from mail.server.idempotency import answered_once
 from mail.server.openapi import errors
 from mail.server.routes.interswarm import AuditedRoute
 from mail.server.routing import MAILRouter
-from mail.server.streams import CLIENT_GONE, while_connected
 from mail.services.desk import (
     DEFAULT_PAGE,
     MAX_MEMBERS,

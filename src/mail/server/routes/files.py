@@ -28,7 +28,7 @@ from mail.net.types import (
 from mail.server.bodies import RequestBody
 from mail.server.deps import DeskReader, IdempotencyKey, Participant, State, page_of
 from mail.server.exchange import exchange_of
-from mail.server.idempotent_response import answered_once
+from mail.server.idempotency import answered_once
 from mail.server.openapi import errors
 from mail.server.routes.interswarm import AuditedRoute
 from mail.server.routing import MAILRouter

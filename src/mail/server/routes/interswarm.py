@@ -47,7 +47,7 @@ from mail.net.types import (
     outbox_mail,
 )
 from mail.redaction import beginning
-from mail.server.answers import json_answer
+from mail.server.answers import CLIENT_GONE, json_answer, relayed, while_connected
 from mail.server.bodies import RequestBody, one_of, refusal
 from mail.server.deps import (
     ADMIN,
@@ -64,8 +64,7 @@ from mail.server.deps import (
 )
 from mail.server.errors import as_refusal, status_of
 from mail.server.exchange import exchange_of
-from mail.server.idempotency import replayed
-from mail.server.idempotent_response import answered_once
+from mail.server.idempotency import answered_once, replayed
 from mail.server.intake import Intake
 from mail.server.openapi import EVENT_STREAM, errors
 from mail.server.routes.messages import (
@@ -80,7 +79,6 @@ from mail.server.routes.messages import (
 from mail.server.routes.tasks import get_task_events
 from mail.server.routing import Handler, MAILRoute, MAILRouter
 from mail.server.state import ServerState, owner_of
-from mail.server.streams import CLIENT_GONE, relayed, while_connected
 from mail.services.peer_mail import check_hints
 
 if TYPE_CHECKING:

@@ -30,7 +30,14 @@ from mail.errors import BudgetExceeded, ShuttingDown, TaskFailed
 from mail.logcontext import note
 from mail.net.sse import event_source
 from mail.net.types import UNADDRESSABLE, PostMessageAccepted, PostMessageResponse
-from mail.server.answers import json_list, json_object, large_answer
+from mail.server.answers import (
+    CLIENT_GONE,
+    json_list,
+    json_object,
+    large_answer,
+    streamed,
+    while_connected,
+)
 from mail.server.bodies import RequestBody, one_of, whole
 from mail.server.deps import After, BearerToken, IdempotencyKey, LastEventId, Person, Prefer, State
 from mail.server.errors import mail_error_response
@@ -38,7 +45,6 @@ from mail.server.idempotency import replayed
 from mail.server.openapi import EVENT_STREAM, answer_headers, errors
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState, owner_of
-from mail.server.streams import CLIENT_GONE, streamed, while_connected
 from mail.services.event_log import PAGE_BYTES, PAGE_EVENTS
 
 if TYPE_CHECKING:

@@ -3,43 +3,146 @@
 In debug mode the former are at ``/responses``, too, which is not in the OpenAPI document.
 """
 
+import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
+from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, cast
 
 from fastapi import Path
+from fastapi.exceptions import RequestValidationError
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from typing_extensions import TypedDict
 
 from mail.auth.callers import Caller
 from mail.core.large import slices
 from mail.core.tasks import TaskState
 from mail.db.records import IdempotencyRow
-from mail.errors import BudgetExceeded, ShuttingDown, TaskFailed
+from mail.errors import (
+    AlreadyAnswered,
+    BudgetExceeded,
+    MAILError,
+    ShuttingDown,
+    TaskFailed,
+    TaskPaused,
+)
 from mail.logcontext import note
 from mail.net.sse import event_stream, frame
 from mail.responses_api.bridge import Exchange, ResponsesBridge
-from mail.responses_api.items import NoSuchModel, ResponsesError
+from mail.responses_api.items import NoSuchModel, NoSuchResponse, ResponsesError
 from mail.responses_api.records import Records
 from mail.responses_api.request import ResponseRequest
-from mail.server.answers import in_place, json_answer, json_text, large_answer
+from mail.server.answers import (
+    CLIENT_GONE,
+    in_place,
+    json_answer,
+    json_text,
+    large_answer,
+    streamed,
+    while_connected,
+)
 from mail.server.deps import BearerToken, IdempotencyKey, Person, State
-from mail.server.idempotency import replayed
-from mail.server.idempotent_response import answered_once
+from mail.server.errors import KeyReused, as_refusal, mail_error_response
+from mail.server.idempotency import answered_once, replayed
 from mail.server.intake import read_object
-from mail.server.openai_errors import OpenAIRoute, openai_error_response, openai_errors
-from mail.server.routing import MAILRouter
+from mail.server.openapi import errors
+from mail.server.routing import Handler, MAILRoute, MAILRouter
 from mail.server.state import ServerState, owner_of
-from mail.server.streams import CLIENT_GONE, streamed, while_connected
 
 _PING_SECONDS: Final = 15
 
-
 _ResponseId = Annotated[str, Path(description="The id of a response.")]
+
+_STATUS: Final[Mapping[type[MAILError], int]] = {
+    NoSuchModel: 404,
+    NoSuchResponse: 404,
+    TaskPaused: 400,  # the SDK repeats a 409 by itself
+    AlreadyAnswered: 400,
+}
+_TYPES: Final[Mapping[int, tuple[str, str | None]]] = {
+    400: ("invalid_request_error", None),
+    401: ("invalid_request_error", "invalid_api_key"),
+    402: ("insufficient_quota", "insufficient_quota"),
+    403: ("permission_error", "insufficient_permissions"),
+    404: ("invalid_request_error", "not_found"),
+    429: ("rate_limit_error", "rate_limit_exceeded"),
+}
+"""Status to the ``type`` and ``code`` of the error."""
+
+PREFIX: Final = "/v1/"
+"""Where every error has this shape, also that there is no such route."""
+
+_KEPT: Final = ("allow", "www-authenticate", "retry-after", "connection")
+_INTERNAL: Final = 500
+
+
+class OpenAIRoute(MAILRoute):
+    """A route whose errors have OpenAI's shape, those of its dependencies included."""
+
+    error_schema = "OpenAIErrorAnswer"
+    foreign = True
+
+    def guarded(self, handler: Handler) -> Handler:
+        """Return a handler that answers to every error."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except RequestValidationError as error:
+                return openai_error_response(as_refusal(error))
+            except MAILError as error:
+                return openai_error_response(error)
+
+        return answer
+
+
+def openai_errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Say which errors a route can answer with, for its ``responses=``; see `OpenAIRoute`."""
+    return errors(*statuses, schema="OpenAIErrorAnswer")
+
+
+def openai_error_response(error: MAILError) -> JSONResponse:
+    """Make the answer for an error of ours.
+
+    Raises:
+        MAILError: the error itself, when no table foresees it.
+    """
+    plain = mail_error_response(error)  # its headers, and its text without what is not for callers
+    status = next((_STATUS[cls] for cls in type(error).__mro__ if cls in _STATUS), None)
+    begun = isinstance(error, TaskFailed | ShuttingDown) and getattr(error, "task_id", None)
+    final = bool(begun) or isinstance(error, KeyReused)
+    return _shaped(
+        plain,
+        plain.status_code if status is None else status,
+        param=getattr(error, "param", None),
+        code=getattr(error, "code", None),
+        headers={"x-should-retry": "false"} if final else {},
+    )
+
+
+def shaped_for_path(path: str, plain: JSONResponse) -> JSONResponse:
+    """Return an error answer in the shape that clients of its path expect."""
+    return _shaped(plain, plain.status_code) if path.startswith(PREFIX) else plain
+
+
+def _shaped(
+    plain: JSONResponse,
+    status: int,
+    *,
+    param: str | None = None,
+    code: str | None = None,
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> JSONResponse:
+    usual = "server_error" if status >= _INTERNAL else "invalid_request_error"
+    kind, usual_code = _TYPES.get(status, (usual, None))
+    message = str(json.loads(bytes(plain.body))["detail"])
+    error = {"message": message, "type": kind, "param": param, "code": code or usual_code}
+    kept = {name: plain.headers[name] for name in _KEPT if name in plain.headers}
+    return JSONResponse({"error": error, "detail": message}, status, {**kept, **headers})
 
 
 class Model(TypedDict):
@@ -114,7 +217,6 @@ REQUEST: Final = {
     }
 }
 """The body of a request, which `ResponseRequest` reads: OpenAI's errors name its fields."""
-
 
 router = MAILRouter("openai", route_class=OpenAIRoute)
 debug = MAILRouter("openai", route_class=OpenAIRoute, include_in_schema=False)

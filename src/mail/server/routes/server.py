@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import Depends
 from pydantic import Field, field_validator
@@ -19,7 +19,7 @@ from mail.net.types import (
 from mail.server.bodies import RequestBody
 from mail.server.deps import PUBLIC, Administrator, IdempotencyKey, Person, State
 from mail.server.errors import RETRY_AFTER
-from mail.server.idempotent_response import answered_once
+from mail.server.idempotency import answered_once
 from mail.server.openapi import RETRY_LATER, answer_headers
 from mail.server.routes.pages import landing_page, prefers_html
 from mail.server.routing import MAILRouter

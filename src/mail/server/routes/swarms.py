@@ -31,7 +31,7 @@ from mail.net.types import (
 )
 from mail.server.bodies import RequestBody
 from mail.server.deps import ADMIN, PUBLIC, Administrator, IdempotencyKey, Person, State
-from mail.server.idempotent_response import answered_once
+from mail.server.idempotency import answered_once
 from mail.server.openapi import errors
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState, owner_of

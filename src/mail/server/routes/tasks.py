@@ -28,7 +28,7 @@ from mail.net.types import (
     TaskPage,
     TaskRecord,
 )
-from mail.server.answers import json_list, json_object, large_answer
+from mail.server.answers import json_list, json_object, large_answer, streamed
 from mail.server.bodies import RequestBody
 from mail.server.deps import (
     After,
@@ -42,12 +42,11 @@ from mail.server.deps import (
     TaskOwner,
     owner_named,
 )
-from mail.server.idempotent_response import answered_once
+from mail.server.idempotency import answered_once
 from mail.server.intake import body_of, read_body
 from mail.server.openapi import EVENT_STREAM, errors
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState, owner_of
-from mail.server.streams import streamed
 from mail.services.tasks import PING_INTERVAL, TaskReader
 
 MAX_PAGE: Final = 1000

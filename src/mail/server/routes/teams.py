@@ -19,14 +19,14 @@ from mail.net.types import (
     TeamReply,
     TeamWaitOutcome,
 )
+from mail.server.answers import CLIENT_GONE, while_connected
 from mail.server.bodies import RequestBody
 from mail.server.deps import BearerToken, IdempotencyKey, Participant, State
-from mail.server.idempotent_response import answered_once
+from mail.server.idempotency import answered_once
 from mail.server.openapi import errors
 from mail.server.routes.desk import RequestId
 from mail.server.routes.interswarm import AuditedRoute
 from mail.server.routing import MAILRouter
-from mail.server.streams import CLIENT_GONE, while_connected
 from mail.services.desk import MAX_WAIT_SECONDS
 from mail.services.teams import TeamLetter
 

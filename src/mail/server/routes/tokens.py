@@ -4,7 +4,7 @@ from starlette.requests import Request
 
 from mail.net.types import GetWhoamiResponse, LoginResponse, TokenInfo
 from mail.server.deps import Anyone, BearerToken, IdempotencyKey, State, TaskOwner
-from mail.server.idempotent_response import answered_once
+from mail.server.idempotency import answered_once
 from mail.server.openapi import errors
 from mail.server.routing import MAILRouter
 
