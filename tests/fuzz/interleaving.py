@@ -236,8 +236,8 @@ def _held(generation: Generation) -> list[str]:
         "places for large answers": [
             places for places in state.quotas._places.values() if places._value < LARGE_AT_ONCE
         ],
-        "turns to find room": state.intake._arriving._locks,
-        "turns to parse": state.intake._read._locks,
-        "bytes of large bodies": state.intake._inflight,
+        "room for large bodies": [
+            room for room in state.quotas._rooms.values() if room._parts._value < room._all
+        ],
     }
     return found + [f"{what}: {held}" for what, held in holders.items() if held]

@@ -471,7 +471,7 @@ class TestOtherRoutes:
     async def test_a_very_long_answer_is_not_kept(
         self, client: httpx.AsyncClient, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("mail.server.idempotent_response.LARGEST_KEPT", 10)
+        monkeypatch.setattr("mail.server.idempotency.LARGEST_KEPT", 10)
 
         async def set_health(status: str) -> httpx.Response:
             headers = keyed("k-1", "admin")
