@@ -16,9 +16,9 @@ from mail.config.server import FederationConfig
 from mail.db.memory import MemoryStore
 from mail.db.urls import open_store
 from mail.errors import ClientHTTPError
-from mail.net.outbox import SendingSettings
+from mail.net.outbox import PeerGateway, SendingSettings
 from mail.net.registry import SwarmRegistry
-from mail.server.federation import Federation, GatewaySwitch
+from mail.server.federation import Federation
 from tests.federation.harbour import HARBOUR, WEATHER, harbour, weather
 from tests.federation.kit import Node, register, started, token_of, until
 
@@ -222,19 +222,19 @@ async def test_a_swarm_that_stops_its_mail_has_no_sender(tmp_path: Path) -> None
     template = SimpleNamespace(name=HARBOUR, enable_interswarm=True)
     pool: Any = SimpleNamespace(served=SimpleNamespace(template=template))
     registry = SwarmRegistry(HARBOUR, "http://127.0.0.1:1", str(tmp_path / "registry.json"))
-    gateway, none = GatewaySwitch(), cast("Any", None)
+    gateway, none = PeerGateway(), cast("Any", None)
     config = FederationConfig()
     federation = Federation(config, MemoryStore(), registry, pool, none, none, gateway)
     await federation.serve()
-    first = gateway.current
+    first = gateway._sender
     await federation.serve()
-    assert gateway.current is first is not None
+    assert gateway._sender is first is not None
     template.enable_interswarm = False
     await federation.serve()
-    assert gateway.current is None
+    assert gateway._sender is None
     template.enable_interswarm = True
     await federation.serve()
-    assert gateway.current is not None
+    assert gateway._sender is not None
     await federation.stop()
     await registry.aclose()
 

@@ -917,7 +917,9 @@ async def test_the_gateway_refuses_what_cannot_be_sent(tmp_path: Path) -> None:
         registry = router.swarm_registry
         assert isinstance(registry, SwarmRegistry)
         sender = OutboxSender(store, "alpha", registry, router, store.settle, FAST)
-        gateway = PeerGateway(registry, sender, router)
+        gateway = PeerGateway()
+        gateway.registry = registry
+        gateway.begin(sender, router)
         gateway.check("weather")
         with pytest.raises(ToolError, match=r"^unknown swarm 'wether'\. Did you mean 'weather'\?$"):
             gateway.check("wether")

@@ -663,47 +663,62 @@ def _runner_of(receipt: dict[str, Any], peer: str) -> str:
 
 
 class PeerGateway:
-    """The other swarms as a runtime sees them; see `mail.core.interswarm.Gateway`.
+    """The other swarms as runtimes see them; see `mail.core.interswarm.Gateway`.
 
-    Args:
-        registry: Knows the swarms.
-        sender: Delivers the mail for them.
-        router: Makes the one attempt that a hint gets.
+    Attributes:
+        registry: Knows the swarms; None before a server has read it.
     """
 
-    def __init__(
-        self, registry: SwarmRegistry, sender: OutboxSender, router: InterswarmRouter
-    ) -> None:
-        self._registry = registry
-        self._sender = sender
-        self._router = router
+    def __init__(self) -> None:
+        self.registry: SwarmRegistry | None = None
+        self._sender: OutboxSender | None = None
+        self._router: InterswarmRouter | None = None
         self._hinting: Counter[str] = Counter()
+
+    def begin(self, sender: OutboxSender, router: InterswarmRouter) -> None:
+        """Exchange mail from now on.
+
+        Args:
+            sender: Delivers the mail for other swarms.
+            router: Makes the one attempt that a hint gets.
+        """
+        self._sender, self._router = sender, router
+
+    def end(self) -> None:
+        """Exchange no mail any more: the swarm that is served does not."""
+        self._sender = self._router = None
 
     def check(self, swarm: str) -> None:
         """See that mail for a swarm can be sent at all.
 
         Raises:
-            ToolError: the swarm is unknown, or there is no token for it.
+            ToolError: the swarm is unknown, there is no token for it, or no mail is exchanged.
         """
-        if self._registry.get_swarm_endpoint(swarm) is None:
-            known = self._registry.get_all_endpoints().keys() - {self._registry.local_swarm_name}
+        registry = self.registry
+        if registry is None or self._sender is None:
+            raise ToolError("this server exchanges no mail with other swarms at the moment")
+        if registry.get_swarm_endpoint(swarm) is None:
+            known = registry.get_all_endpoints().keys() - {registry.local_swarm_name}
             raise ToolError(hinted(f"unknown swarm '{swarm}'", swarm, known))
-        if not self._registry.get_resolved_auth_token(swarm):
+        if not registry.get_resolved_auth_token(swarm):
             raise ToolError(f"authentication token missing for swarm '{swarm}'")
 
     def swarms(self) -> list[str]:
         """Return the names of the other swarms that are active, in order."""
-        own = self._registry.local_swarm_name
-        return sorted(name for name in self._registry.get_active_endpoints() if name != own)
+        if self.registry is None or self._sender is None:
+            return []
+        own = self.registry.local_swarm_name
+        return sorted(name for name in self.registry.get_active_endpoints() if name != own)
 
     def wake(self, peers: Collection[str]) -> None:
         """Hear that mail for these swarms has been committed."""
-        if peers:  # what waits from the last time is found when the sender starts
+        if peers and self._sender is not None:  # else it is found when there is a sender
             self._sender.wake(peers)
 
     async def hint(self, swarm: str, wrapper: MAILInterswarmMessage) -> bool:
         """Try once to deliver a message that may be lost; see `Gateway.hint`."""
-        if self._hinting[swarm] >= _HINTS_PER_PEER or self._hinting.total() >= _HINTS_AT_ONCE:
+        busy = self._hinting[swarm] >= _HINTS_PER_PEER or self._hinting.total() >= _HINTS_AT_ONCE
+        if self._router is None or busy:
             return False
         self._hinting[swarm] += 1
         try:
@@ -722,5 +737,7 @@ class PeerGateway:
         Returns:
             The names of swarms that were new, and what went wrong, a line each.
         """
-        found = await self._registry.discover_swarms(urls)
+        if self.registry is None or self._sender is None:
+            return [], []
+        found = await self.registry.discover_swarms(urls)
         return found.found, [f"{where}: {why}" for where, why in found.problems]

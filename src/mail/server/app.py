@@ -37,9 +37,9 @@ from mail.db.urls import open_store
 from mail.errors import ConfigError
 from mail.llm.profiles import configured_models
 from mail.llm.resolve import EXAMPLE_MODEL, is_example_script
+from mail.net.outbox import PeerGateway
 from mail.net.webhook import WebhookSettings
 from mail.server.errors import as_it_is, install_error_handlers
-from mail.server.federation import GatewaySwitch
 from mail.server.intake import Intake
 from mail.server.letters import Reminder
 from mail.server.middleware import Cors, EdgeMiddleware
@@ -143,7 +143,7 @@ def create_app(
     assert used is not None  # noqa: S101 - one of the two is there
     auth = auth or build_auth(current(), used)
     quotas, turns = Quotas(config.limits), TurnLimit(config.limits.max_concurrent_turns)
-    gateway, bells = GatewaySwitch(), BellSwitch()
+    gateway, bells = PeerGateway(), BellSwitch()
     shares = StorageShares(used.stored_use, config.limits.max_stored_bytes)
     state = ServerState(
         config=config,
@@ -277,11 +277,13 @@ async def _working(state: ServerState) -> AsyncIterator[None]:
     state.pool.start()
     state.begin_recovery()
     await state.federation.serve()
-    deleting = asyncio.create_task(_retention(state).run(), name="deletion by age")
-    reminding = asyncio.create_task(_reminder(state).run(), name="unanswered letters")
-    learning = asyncio.create_task(state.learning.run(), name="memories")
+    loops = [
+        asyncio.create_task(_retention(state).run(), name="deletion by age"),
+        asyncio.create_task(_reminder(state).run(), name="unanswered letters"),
+        asyncio.create_task(state.learning.run(), name="memories"),
+        asyncio.create_task(approvals.end_in_time_of(state), name="unanswered approvals"),
+    ]
     telling = asyncio.create_task(state.webhook.run(), name="webhook")
-    timing = asyncio.create_task(approvals.end_in_time_of(state), name="unanswered approvals")
     try:
         if state.host_drains:
             yield
@@ -290,14 +292,15 @@ async def _working(state: ServerState) -> AsyncIterator[None]:
                 yield
     finally:
         await state.end_recovery()
-        deleting.cancel()
-        reminding.cancel()
-        learning.cancel()
-        timing.cancel()
-        await asyncio.gather(deleting, reminding, learning, timing, return_exceptions=True)
+        await _cancelled(*loops)
         await state.begin_drain()
-        telling.cancel()  # what the last tasks have told is sent if there is time
-        await asyncio.gather(telling, return_exceptions=True)
+        await _cancelled(telling)  # what the last tasks have told is sent if there is time
+
+
+async def _cancelled(*tasks: "asyncio.Task[None]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _tell_model(template: "MAILSwarmTemplate") -> None:

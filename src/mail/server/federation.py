@@ -8,9 +8,7 @@ from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
     Callable,
-    Collection,
     Mapping,
-    Sequence,
 )
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -22,7 +20,6 @@ from mail.config.server import FederationConfig
 from mail.core.interswarm import (
     PEER_ROLE,
     DeliveryOutcome,
-    Gateway,
     PeerMail,
     wire_task_id,
 )
@@ -35,7 +32,6 @@ from mail.errors import (
     MAILError,
     Misdirected,
     ShuttingDown,
-    ToolError,
     UnknownSwarm,
     UnknownTask,
 )
@@ -112,42 +108,6 @@ def _principal(name: str, metadata: Mapping[str, Any] | None) -> str:
     return given if isinstance(given, str) and given else name
 
 
-class GatewaySwitch:
-    """The other swarms as a server's instances see them, whichever swarm is served.
-
-    Attributes:
-        current: What carries the mail of the swarm that is served; None while nothing does.
-        registry: The swarms that the server knows; None before it has read them.
-    """
-
-    def __init__(self) -> None:
-        self.current: Gateway | None = None
-        self.registry: SwarmRegistry | None = None
-
-    def check(self, swarm: str) -> None:
-        """See `Gateway.check`."""
-        if self.current is None:
-            raise ToolError("this server exchanges no mail with other swarms at the moment")
-        self.current.check(swarm)
-
-    def swarms(self) -> list[str]:
-        """See `Gateway.swarms`."""
-        return [] if self.current is None else self.current.swarms()
-
-    def wake(self, peers: Collection[str]) -> None:
-        """See `Gateway.wake`."""
-        if self.current is not None:
-            self.current.wake(peers)
-
-    async def hint(self, swarm: str, wrapper: MAILInterswarmMessage) -> bool:
-        """See `Gateway.hint`."""
-        return self.current is not None and await self.current.hint(swarm, wrapper)
-
-    async def discover(self, urls: Sequence[str]) -> tuple[list[str], list[str]]:
-        """See `Gateway.discover`."""
-        return ([], []) if self.current is None else await self.current.discover(urls)
-
-
 class _Link(NamedTuple):
     """What carries the mail of one swarm."""
 
@@ -177,7 +137,7 @@ class Federation:
         pool: InstancePool,
         quotas: Quotas,
         shares: StorageShares,
-        gateway: GatewaySwitch,
+        gateway: PeerGateway,
     ) -> None:
         self._config = config
         self._store = store
@@ -211,7 +171,7 @@ class Federation:
                 self._store, self.swarm, self._registry, router, self._settle, settings
             )
             self._link = _Link(self.swarm, router, sender)
-            self._gateway.current = PeerGateway(self._registry, sender, router)
+            self._gateway.begin(sender, router)
             self._registry.warn_of_missing_tokens()
             await router.start()
             await sender.start()
@@ -219,7 +179,7 @@ class Federation:
     async def stop(self) -> None:
         """Deliver no more mail; what was not delivered is in the store."""
         link, self._link = self._link, None
-        self._gateway.current = None
+        self._gateway.end()
         if link is not None:
             await link.sender.stop()
             await link.router.stop()

@@ -30,12 +30,13 @@ from mail.db.records import EventRow, Owner, StoredUse
 from mail.db.store import Store
 from mail.errors import ConfigError, ShuttingDown, StoreError
 from mail.memory import proposer
+from mail.net.outbox import PeerGateway
 from mail.net.peers import PeerAccess
 from mail.net.registry import SwarmRegistry
 from mail.net.registry_file import shared_registry
 from mail.net.signatures import SigningKeys
 from mail.net.webhook import WebhookSender, WebhookSettings
-from mail.server.federation import Federation, GatewaySwitch
+from mail.server.federation import Federation
 from mail.server.idempotency import Keyed, OwnersLocks
 from mail.server.instances import InstancePool, Served, recover_owners
 from mail.server.intake import Intake
@@ -104,7 +105,7 @@ class ServerState:
     intake: Intake
     document: "OpenAPIDocument"
     turns: TurnLimit
-    gateway: GatewaySwitch = field(default_factory=GatewaySwitch)
+    gateway: PeerGateway = field(default_factory=PeerGateway)
     bells: BellSwitch = field(default_factory=BellSwitch)
     hook: WebhookSettings | None = None
     health: str = "healthy"

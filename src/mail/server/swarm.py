@@ -26,9 +26,9 @@ from mail.errors import ConfigError, MAILError, ProtocolError, StoreLocked
 from mail.llm.provider_env import ModelUse
 from mail.llm.request import Endpoint
 from mail.llm.resolve import is_scripted
+from mail.net.outbox import PeerGateway
 from mail.redaction import redact_foreign
 from mail.server.bodies import MAX_VALUES, parse_object
-from mail.server.federation import GatewaySwitch
 from mail.server.instances import Served
 from mail.server.state import ServerState, step_limit
 from mail.swarms_json.references import ReferencePolicy, RemoteParameters
@@ -54,7 +54,7 @@ class Shared:
     """
 
     turns: TurnLimit | None = None
-    gateway: GatewaySwitch = field(default_factory=GatewaySwitch)
+    gateway: PeerGateway = field(default_factory=PeerGateway)
     ring: Ring | None = None
     news: News | None = None
     quota: Quota | None = None
