@@ -21,7 +21,6 @@ from mail.server.app import create_app
 from mail.server.bodies import check_names, parse_object
 from mail.server.errors import QuotaExceeded
 from mail.server.quotas import Quotas
-from mail.server.routes import approvals
 from mail.server.routes.messages import MessageIn
 from tests.server.kit import Script, Template, bearer, config, serving
 from tests.server.test_quotas import Clock, check_refused
@@ -315,7 +314,7 @@ async def test_an_answer_to_a_call_is_made_of_a_large_body_in_a_thread(
     async def pieces() -> Any:
         yield text
 
-    where = Where(monkeypatch, approvals, "check_names")
+    where = Where(monkeypatch, intake, "check_names")
     text = json.dumps([{"type": "response", "args": "x" * size}]).encode()
     answer = await client.post(
         "/approvals/x", content=pieces() if chunked else text, headers=bearer("alice")

@@ -49,10 +49,12 @@ class RequestBody(BaseModel):
 
     Attributes:
         may_be_empty: Whether a request may come without a body, which counts as ``{}`` then.
+        may_be_in_list: Whether a list with one such object counts as that object.
     """
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
     may_be_empty: ClassVar[bool] = False
+    may_be_in_list: ClassVar[bool] = False
 
     @classmethod
     def names(cls) -> list[str]:
@@ -102,8 +104,14 @@ def parse_object(
     *,
     fewer: str = _FEWER,
     empty: bool = False,
+    in_list: bool = False,
 ) -> dict[str, Any]:
-    """Read a JSON object; see `parse_json`. ``empty`` lets nothing be ``{}``.
+    """Read a JSON object; see `parse_json`.
+
+    Args:
+        text, max_values, what, fewer: See `parse_json`.
+        empty: No text counts as ``{}``.
+        in_list: A list with one object counts as that object.
 
     Raises:
         ProtocolError: it is not an object, or see `parse_json`.
@@ -113,8 +121,11 @@ def parse_object(
             return {}
         raise ProtocolError(f"{what} is empty; send a JSON object")
     value = parse_json(text, max_values, what, fewer=fewer)
+    if in_list and isinstance(value, list) and len(value) == 1:
+        value = value[0]
     if not isinstance(value, dict):
-        raise ProtocolError(f"{what} must be a JSON object")
+        problem = ", or a list with one" if in_list else ""
+        raise ProtocolError(f"{what} must be a JSON object{problem}")
     return value
 
 

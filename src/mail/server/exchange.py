@@ -5,7 +5,7 @@ import logging
 import re
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Scope, Send
@@ -36,7 +36,6 @@ class Exchange:
         id: The request's id.
         client: Who asks.
         given: The first header of each name.
-        header_bytes: The size of all headers.
         declared: The size of the body, if the headers tell it.
         left: What may still come of the body: an early answer does not wait for that.
         waited: Whether it had its turn among the requests without a token.
@@ -45,8 +44,6 @@ class Exchange:
         token: That token.
         peer: The swarm that it comes from, if that is another.
         body: What was read and not yet made something of.
-        size: Bytes of the body that was read.
-        made: What was made of it before the endpoint was called.
         body_check: What refuses the body before anything is made of it.
         held: Called when the request has ended.
         head_only: It is a HEAD: a long answer needs no body.
@@ -62,10 +59,8 @@ class Exchange:
         strangers: Strangers,
     ) -> None:
         self.given: dict[bytes, bytes] = {}
-        self.header_bytes = 0
         for name, value in scope["headers"]:
             self.given.setdefault(name, value)
-            self.header_bytes += len(name) + len(value)
         length = self.given.get(b"content-length", b"")
         self.declared = int(length) if length.isdigit() else 0
         chunked = b"transfer-encoding" in self.given
@@ -84,8 +79,6 @@ class Exchange:
         self.caller: Caller | None = None
         self.token = self.peer = ""
         self.body: bytes | None = None
-        self.size = 0
-        self.made: Any = None
         self.body_check: Callable[[bytes], None] | None = None
         self.held: list[Callable[[], object]] = []
         self.head_only = self.done_before = False

@@ -19,7 +19,6 @@ from mail.core.schema import problems_in
 from mail.server.bodies import (
     RequestBody,
     check_names,
-    parse_json,
     parse_object,
     refusal,
 )
@@ -134,7 +133,7 @@ async def body_of(request: Request) -> bytes:
         body = await intake.receive(request)
         if exchange.body_check is not None:
             await in_turn(len(body), partial(exchange.body_check, body))
-        exchange.body, exchange.size = body, len(body)
+        exchange.body = body
     return exchange.body
 
 
@@ -149,28 +148,14 @@ async def made_of_body(request: Request, make: Callable[[bytes], T]) -> T:
     return await in_turn(len(text), partial(make, text))
 
 
-async def read_object(
-    request: Request, make: Callable[[dict[str, Any]], T], *, empty: bool = False
-) -> T:
+async def read_object(request: Request, make: Callable[[dict[str, Any]], T]) -> T:
     """Read and parse the body of a request, and return what a function makes of it.
-
-    With ``empty`` a request without a body is one with ``{}``.
 
     Raises:
         ProtocolError: it is not a JSON object, or ``make`` says so.
         QuotaExceeded, BodyTooLarge, BodyTooSlow: see `Intake.receive`.
     """
-    return await made_of_body(request, lambda text: make(parse_object(text, empty=empty)))
-
-
-async def read_json(request: Request, make: Callable[[Any], T]) -> T:
-    """Read and parse the body of a request that may be any JSON; return what is made of it.
-
-    Raises:
-        ProtocolError: it is not JSON, or ``make`` says so.
-        QuotaExceeded, BodyTooLarge, BodyTooSlow: see `Intake.receive`.
-    """
-    return await made_of_body(request, lambda text: make(parse_json(text)))
+    return await made_of_body(request, lambda text: make(parse_object(text)))
 
 
 async def read_body(request: Request, model: type[B]) -> B:
@@ -182,11 +167,12 @@ async def read_body(request: Request, model: type[B]) -> B:
     """
     path = request.scope["path"]
 
-    def modelled(values: dict[str, Any]) -> B:
+    def modelled(text: bytes) -> B:
+        values = parse_object(text, empty=model.may_be_empty, in_list=model.may_be_in_list)
         known = check_names(values, model, path)
         return model.model_validate({name: values[name] for name in values if name in known})
 
     try:
-        return await read_object(request, modelled, empty=model.may_be_empty)
+        return await made_of_body(request, modelled)
     except ValidationError as error:
         raise refusal(problems_in(error.errors())) from None

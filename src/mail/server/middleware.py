@@ -250,7 +250,7 @@ class EdgeMiddleware:
 
 def _check_head(scope: Scope, exchange: Exchange) -> None:
     """Refuse what no client sends that means well."""
-    if exchange.header_bytes > MAX_HEADER_BYTES:
+    if sum([len(name) + len(value) for name, value in scope["headers"]]) > MAX_HEADER_BYTES:
         raise HeadersTooLarge(
             f"the headers are larger than {MAX_HEADER_BYTES} bytes; the limit is fixed"
         )

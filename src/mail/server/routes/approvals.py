@@ -4,19 +4,19 @@ The rules are those of `mail.services.approvals`.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import AsyncExitStack
-from functools import partial, wraps
+from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import Depends, Path, Query
-from pydantic import Field, ValidationError
+from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from mail.auth.callers import Caller
 from mail.core.approvals import ALLOWS, Answer, Answerer
-from mail.core.schema import MAX_ID, problems_in
+from mail.core.schema import MAX_ID
 from mail.db.calls import StoredCall
 from mail.errors import ProtocolError, UnknownApproval
 from mail.logcontext import note
@@ -37,7 +37,7 @@ from mail.server.answers import (
     large_answer,
     streamed,
 )
-from mail.server.bodies import RequestBody, check_names, refusal
+from mail.server.bodies import RequestBody
 from mail.server.deps import (
     ADMIN,
     Administrator,
@@ -52,7 +52,6 @@ from mail.server.deps import (
 )
 from mail.server.exchange import exchange_of
 from mail.server.idempotency import answered_once
-from mail.server.intake import read_json
 from mail.server.openapi import errors
 from mail.server.routes.interswarm import AuditedRoute
 from mail.server.routing import MAILRouter
@@ -68,22 +67,6 @@ _log = logging.getLogger("mail.server")
 router = MAILRouter("approvals", route_class=AuditedRoute)
 
 
-class ApprovalAnswerIn(RequestBody, extra="forbid"):
-    """An answer to a call that waits for a person."""
-
-    type: Annotated[
-        Literal["accept", "edit", "ignore", "response"],
-        Field(description="What is to be done with the call."),
-    ]
-    args: Annotated[
-        Any,
-        Field(
-            description="For `edit` an object with `action` and `args`, for `response` the text. "
-            "An `accept` may repeat the call's own; other arguments are refused."
-        ),
-    ] = None
-
-
 _CALL: Final[dict[str, Any]] = {
     "type": "object",
     "required": ["args"],
@@ -97,37 +80,46 @@ _ARGS: Final[Mapping[str, dict[str, Any]]] = {
 }
 
 
-def _answer_of(kind: str) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "required": ["type", "args"] if kind in ("edit", "response") else ["type"],
-        "additionalProperties": False,
-        "properties": {
-            "type": {"const": kind},
-            "args": {
-                "description": ApprovalAnswerIn.model_fields["args"].description,
-                **_ARGS[kind],
-            },
-        },
-    }
-
-
-_ANSWER: Final[dict[str, Any]] = {"anyOf": [_answer_of(kind) for kind in ALLOWS]}
-_BODY: Final[dict[str, Any]] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "anyOf": [
-                        _ANSWER,
-                        {"type": "array", "items": _ANSWER, "minItems": 1, "maxItems": 1},
-                    ]
-                }
+def _by_type(schema: dict[str, Any]) -> None:
+    """Say in JSON Schema what each type of answer has, and that a list with one is one."""
+    args = schema["properties"]["args"]
+    each = {
+        "anyOf": [
+            {
+                "type": "object",
+                "required": ["type", "args"] if kind in ("edit", "response") else ["type"],
+                "additionalProperties": False,
+                "properties": {
+                    "type": {"const": kind},
+                    "args": {"description": args["description"], **_ARGS[kind]},
+                },
             }
-        },
+            for kind in ALLOWS
+        ]
     }
-}
+    for name in ("type", "properties", "required", "additionalProperties"):
+        del schema[name]
+    schema["anyOf"] = [each, {"type": "array", "items": each, "minItems": 1, "maxItems": 1}]
+
+
+class ApprovalAnswerIn(RequestBody):
+    """An answer to a call that waits for a person."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra=_by_type)
+    may_be_in_list = True
+
+    type: Annotated[
+        Literal["accept", "edit", "ignore", "response"],
+        Field(description="What is to be done with the call."),
+    ]
+    args: Annotated[
+        Any,
+        Field(
+            description="For `edit` an object with `action` and `args`, for `response` the text. "
+            "An `accept` may repeat the call's own; other arguments are refused."
+        ),
+    ] = None
+
 
 _CHANGE: Final[dict[str, Any]] = {
     "type": "object",
@@ -172,35 +164,6 @@ PathApprovalId = Annotated[str, Path(max_length=_LONGEST_ID, description="The ap
 Status = Literal[
     "open", "accepted", "edited", "ignored", "responded", "cancelled", "expired", "all"
 ]
-
-
-Endpoint = Callable[..., Awaitable[Response]]
-
-
-def _with_answer(endpoint: Endpoint) -> Endpoint:
-    """Read an answer before an endpoint is called: an object, or a list with one."""
-
-    @wraps(endpoint)
-    async def answer(**given: Any) -> Response:
-        request: Request = given["request"]
-        made = partial(_answer_in, request.scope["path"])
-        exchange_of(request).made = await read_json(request, made)
-        return await endpoint(**given)
-
-    return answer
-
-
-def _answer_in(path: str, found: object) -> dict[str, Any]:
-    if isinstance(found, list) and len(found) == 1:
-        found = found[0]
-    if not isinstance(found, dict):
-        raise ProtocolError("the request body must be an answer, or a list with one")
-    check_names(found, ApprovalAnswerIn, path)
-    try:
-        read = ApprovalAnswerIn.model_validate(found)
-    except ValidationError as error:
-        raise refusal(problems_in(error.errors())) from None
-    return {"type": read.type, "args": read.args}
 
 
 @router.get("/approvals", response_model=GetApprovalsResponse, responses=errors(400))
@@ -293,9 +256,7 @@ async def _texts(records: Iterable[dict[str, Any]]) -> AsyncGenerator[str, None]
     "/approvals/{approval_id}",
     response_model=PostApprovalResponse,
     responses=errors(404, 409),
-    openapi_extra=_BODY,
 )
-@_with_answer
 @answered_once()
 async def answer_approval(
     request: Request,
@@ -303,6 +264,7 @@ async def answer_approval(
     caller: TaskOwner,
     token: BearerToken,
     approval_id: PathApprovalId,
+    body: ApprovalAnswerIn,
     key: IdempotencyKey = None,
 ) -> Response:
     """Answer a call: `accept`, `edit`, `ignore` or `response`.
@@ -316,7 +278,7 @@ async def answer_approval(
     if exchange_of(request).done_before:
         owner, task_id = await desk.place(who, approval_id)
     else:
-        owner, task_id = await desk.answer(who, approval_id, exchange_of(request).made)
+        owner, task_id = await desk.answer(who, approval_id, body.model_dump())
     note(task_id=task_id)
     task = await state.store.load_task(owner, task_id)
     if task is None:

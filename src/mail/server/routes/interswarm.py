@@ -186,7 +186,7 @@ async def _taken(
     *,
     may_open: bool,
 ) -> JSONResponse:
-    size = exchange_of(request).size
+    size = exchange_of(request).declared
     message = await in_turn(size, partial(_parsed, state.intake, body.message))
     receipt = await state.federation.take(message, peer_name(request), token, may_open=may_open)
     return JSONResponse(json.loads(receipt))
