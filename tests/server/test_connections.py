@@ -17,8 +17,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from mail.db.memory import MemoryStore
+from mail.server import at_work as strangers_of
 from mail.server import middleware, quotas
-from mail.server import strangers as strangers_of
 from mail.server.app import create_app
 from mail.server.connections import connections
 from mail.server.deps import PUBLIC
