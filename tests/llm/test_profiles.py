@@ -19,37 +19,32 @@ from mail.llm.profiles import (
     checked_fields,
     configured_models,
     effort_note,
+    facts_of,
     overrides_for,
     profile_of,
-    row_of,
 )
 from mail.llm.settings import EFFORTS, LLMSettings
 from mail.llm.wires import encoded
 from tests.llm.streams import library
 from tests.llm.support import ask
 
-FIELDS = {one.name for one in dataclasses.fields(Profile)} - {"row", "source", "checked"}
+FIELDS = {one.name for one in dataclasses.fields(Profile)} - {"row"}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
-def test_each_row_sets_known_fields_and_tells_its_source(row: Row) -> None:
+def test_each_row_sets_known_fields_of_the_models_that_it_is_about(row: Row) -> None:
     assert set(row.fields) <= FIELDS
-    assert row.source.strip()
-    assert date.fromisoformat(row.checked) <= date(2026, 12, 31)
-    assert re.compile(row.provider) and re.compile(row.model)
-    Profile(**row.fields)
+    assert checked_fields(row.fields, row.id).keys() == row.fields.keys()
+    profile = profile_of(library(), row.example, "responses")
+    assert row.id in profile.row.split(", ")
+    for effort in EFFORTS:
+        assert profile.nearest(effort) in (profile.efforts or EFFORTS)
+        assert effort == "none" or profile.nearest(effort) != "none"
 
 
-def test_rows_have_names_of_their_own_and_the_last_fits_every_model() -> None:
-    assert len({row.id for row in ROWS}) == len(ROWS)
-    assert row_of("", "").id == ROWS[-1].id == "default"
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
-def test_no_row_hides_another(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
-    if row.id == "openai-compatible":
-        monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:8000/v1")
-    assert profile_of(library(), row.example, "responses").row == row.id
+def test_there_are_few_rows_with_names_of_their_own() -> None:
+    assert len({row.id for row in ROWS}) == len(ROWS) <= 30
+    assert facts_of("", "") == {"row": ""}
 
 
 def test_the_page_shows_the_rows() -> None:
@@ -166,10 +161,7 @@ def test_calls_that_others_made_have_a_blank_for_reasoning() -> None:
     [
         "zai/glm-4.7",
         "zai/glm-5.3",
-        "openrouter/z-ai/glm-5",
-        "moonshot/kimi-k2.7-code",
         "ollama_chat/qwen3",
-        "openrouter/anthropic/claude-opus-5.5",
         "bedrock/us.anthropic.claude-sonnet-5-5",
         "bedrock/meta.llama3-1-70b-instruct-v1:0",
     ],
@@ -200,12 +192,6 @@ def test_mistral_gets_a_bridge_and_ids_of_nine_characters(model: str) -> None:
     assert re.fullmatch("[a-zA-Z0-9]{9}", sent)
     assert messages[3]["tool_call_id"] == sent
     assert body(model)["messages"] == messages
-
-
-def test_nim_gets_a_bridge_for_every_maker() -> None:
-    messages = body("nvidia_nim/meta/llama-3.3-70b-instruct")["messages"]
-    assert [one["role"] for one in messages[-3:]] == ["tool", "assistant", "user"]
-    assert messages[-2]["content"].strip()
 
 
 def test_nim_gets_no_choice_that_it_may_not_know() -> None:
@@ -270,12 +256,11 @@ def test_gemini_3_gets_its_effort_and_is_forced_all_the_same() -> None:
     [
         ("groq/qwen/qwen3-32b", "low", {"reasoning_effort": "default"}),
         ("groq/qwen/qwen3-32b", "none", {"reasoning_effort": "none"}),
-        ("groq/openai/gpt-oss-120b", "minimal", {"reasoning_effort": "low"}),
         ("zai/glm-5.3", "medium", {"reasoning_effort": "high"}),
         ("openrouter/anthropic/claude-opus-5.5", "xhigh", {"verbosity": "xhigh"}),
         ("openrouter/anthropic/claude-sonnet-4.5", "low", {"reasoning": {"max_tokens": 4000}}),
         ("openrouter/deepseek/deepseek-v4", "low", {"reasoning": {"effort": "low"}}),
-        ("nvidia_nim/openai/gpt-oss-20b", "max", {"reasoning_effort": "high"}),
+        ("nvidia_nim/openai/gpt-oss-20b", "high", {"reasoning_effort": "high"}),
         ("dashscope/qwen3.6-plus", "low", {"thinking_budget": 4000}),
     ],
 )
@@ -285,15 +270,6 @@ def test_efforts_are_told_in_the_words_of_the_provider(
     found = body(model, "auto", effort)
     assert found.items() >= sent.items()
     assert "max_tokens" not in found
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
-def test_every_effort_becomes_one_that_the_model_takes(row: Row) -> None:
-    profile = Profile(**row.fields)
-    for effort in EFFORTS:
-        assert profile.nearest(effort) in (profile.efforts or EFFORTS)
-        if effort != "none":
-            assert profile.nearest(effort) != "none"
 
 
 @pytest.mark.parametrize("model", ["openai/gpt-4.1", "litellm_proxy/openai/gpt-5-mini"])
@@ -397,7 +373,7 @@ def test_a_number_that_no_call_can_have_is_refused(name: str, value: float) -> N
     [
         (
             {"efforts": ["low", "hihg"]},
-            "'efforts': 'hihg' is no effort; they are none, minimal, lo",
+            r"'efforts\.1': must be 'none', 'minimal', .*or 'default'",
         ),
         (
             {"effort_via": "reasoning.effort"},
@@ -432,9 +408,6 @@ def test_values_of_a_providers_own_are_taken() -> None:
         "off_switch": {"extra_body": {"think": False}, "thinking": {"type": "disabled"}},
     }
     assert checked_fields(fields, "here") == fields
-    for row in ROWS:
-        given = {name: value for name, value in row.fields.items() if name != "wire"}
-        assert checked_fields(given, row.id).keys() == given.keys()
 
 
 def test_no_cap_is_derived_from_an_effort_that_becomes_no_budget() -> None:
@@ -454,7 +427,8 @@ def test_no_field_is_lost_on_the_way() -> None:
     ("model", "effort", "told"),
     [
         ("zai/glm-5.3", "medium", "so it gets 'high'"),
-        ("xai/grok-4.20", "low", "takes no effort"),
+        ("dashscope/qwen3.7-plus", "low", None),
+        ("zai/glm-4.7", "low", "takes no effort"),
         ("openai/gpt-5", "none", "so it gets 'minimal'"),
         ("openai/gpt-5", "low", None),
         ("anthropic/claude-sonnet-4-5", "xhigh", None),

@@ -56,7 +56,7 @@ NO_EFFORT, BUDGET, ADAPTS = "none", "thinking_budget", "adaptive"
         ("litellm_proxy/openai/gpt-5-mini", "default", "reasoning", False),
         ("openai/gpt-4.1", "no", NO_EFFORT, False),
         ("gemini/gemini-2.5-pro", "always", BUDGET, False),
-        ("groq/llama-3.3-70b-versatile", "no", NO_EFFORT, False),
+        ("groq/llama-3.3-70b-versatile", "no", "extra_body:reasoning_effort", False),
         ("litellm_proxy/alias", "no", NO_EFFORT, False),
     ],
 )

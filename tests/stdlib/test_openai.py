@@ -239,7 +239,8 @@ async def test_a_model_that_does_not_stream_is_asked_for_a_whole_reply(
         when(tool_result="count").then(say("Three.")),
         otherwise(think("Count."), call("count", item="pears")),
     ]
-    agent = clerk(OpenAIResponsesAgentFunction, model="gpt-5-pro")
+    whole = {"stream": False}
+    agent = clerk(OpenAIResponsesAgentFunction, model="gpt-5-pro", model_profile=whole)
     sink = Recorder()
     enter_call(CallContext(sink=sink))
     _, (made,) = await agent([user("How many pears?")], "auto")

@@ -63,12 +63,12 @@ def _list(arguments: Namespace) -> int:
 
 def _print_rows(as_json: bool) -> int:
     """Print the rows of the table of models."""
-    from mail.llm.rows import ROWS
+    from mail.llm.profiles import ROWS
 
     if as_json:
         print(json.dumps([_fields(row) for row in ROWS], indent=2))
         return DONE
-    lines = [("ROW", "PROVIDER", "MODELS", "FORCED TOOLS", "THINKS", "EFFORTS", "CHECKED")]
+    lines = [("ROW", "PROVIDER", "MODELS", "FORCED TOOLS", "THINKS", "EFFORTS")]
     lines += [
         (
             row.id,
@@ -77,7 +77,6 @@ def _print_rows(as_json: bool) -> int:
             "/".join(str(row.fields.get(name, "?")) for name in ("forced_any", "forced_named")),
             str(row.fields.get("thinks", "?")),
             " ".join(row.fields.get("efforts", "?")),
-            row.checked,
         )
         for row in ROWS
     ]
@@ -217,7 +216,8 @@ def _row(litellm: Any, subject: _Subject) -> "Finding":
     own = {} if subject.llm else getattr(subject.function, "model_profile", {})
     given = overrides_for(name, own, also=names_of(name))
     profile = profile_of(litellm, name, use.tool_format, given, address=use.endpoint.base)
-    text = f"row {profile.row} of 'mail models', wire format {profile.wire}"
+    rows = "row" if "," not in profile.row else "rows"
+    text = f"{rows} {profile.row or '-'} of 'mail models', wire format {profile.wire}"
     also = f"; set by you: {', '.join(given)}" if given else ""
     return Finding("profile", "ok", text + also)
 

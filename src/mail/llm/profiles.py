@@ -1,22 +1,23 @@
-"""What each model accepts and needs, as data: a table of rows, each with its source.
+"""What each model accepts and needs, as data.
 
-What a row leaves open comes from LiteLLM's tables; fields that an operator or an agent sets come
-before both. Whoever builds a request reads the profile. Beside it, names of providers stand only
-where it is about their addresses (`mail.llm.provider_env`) and about Ollama's own API.
+What comes later wins: LiteLLM's tables, the entries of ``models.toml`` beside this module that fit
+the model, ``[models]`` in ``mail.toml``, and what an agent sets itself. Whoever builds a request
+reads the profile. Docs: ``docs/models.md``.
 """
 
 import json
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from dataclasses import fields as fields_of
-from functools import cache
+from functools import cache, lru_cache
+from importlib.resources import files
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from typing_extensions import TypedDict
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 
 from mail.config.toml import find_config_file, read_config
 from mail.core.agents import ToolChoice
@@ -24,33 +25,17 @@ from mail.core.schema import problem_text
 from mail.errors import ConfigError
 from mail.llm.provider_env import asks_openai
 from mail.llm.request import ToolFormat, Wire
-from mail.llm.rows import ROWS, Row
 from mail.llm.settings import EFFORTS, LLMSettings
-
-__all__ = [
-    "IN_WORDS",
-    "LIKE",
-    "PROXY_PREFIX",
-    "REGISTERED",
-    "ROWS",
-    "SHORTEST_ID",
-    "UNKNOWN",
-    "Forced",
-    "Profile",
-    "Row",
-    "checked_fields",
-    "configured_models",
-    "effort_arguments",
-    "effort_note",
-    "merged",
-    "overrides_for",
-    "profile_of",
-    "row_of",
-]
 
 T = TypeVar("T")
 
 PROXY_PREFIX: Final = "litellm_proxy/"
+
+LIKE: Final = "like"
+"""The field of settings that names another model, which one is like."""
+
+REGISTERED: Final = "mail"
+"""The ``source`` of what we put ourselves into LiteLLM's tables for models that they lack."""
 
 Forced = Literal["ok", "off", "one", "auto", "unless_thinking"]
 """How a model is made to call a tool.
@@ -64,9 +49,40 @@ think, and switches its thinking off there.
 Thinks = Literal["no", "asked", "default", "always"]
 """When a model thinks: never, if it is asked to, unless it is told not to, or always."""
 
-
 SHORTEST_ID: Final = 9
 """The fewest characters that a ``longest_id`` may be: fewer cannot tell the calls apart."""
+
+IN_WORDS: Final = ("reasoning", "reasoning_effort")
+"""The ways to tell an effort that mean what the format has for it."""
+_EXTRA_BODY: Final = "extra_body"
+_WAYS: Final[Mapping[Wire, tuple[str, ...]]] = {
+    "completions": (*IN_WORDS, "thinking_budget", "adaptive", _EXTRA_BODY),
+    "responses": IN_WORDS,
+    "anthropic": ("adaptive", "thinking_budget"),
+}
+"""The ways to tell an effort that each format has."""
+_PATH: Final = re.compile(rf"{_EXTRA_BODY}:[\w-]+(\.[\w-]+)*")
+_NUMBERS: Final = ("max_tokens", "budget")
+"""Ends of the paths whose value is a number of tokens."""
+_NEEDED: Final = ("input", "instructions", "messages", "model", "tools")
+"""Arguments that say what is asked of whom."""
+
+
+def _way(via: str) -> str:
+    named = ("none", *_WAYS["completions"][:-1])
+    if via in named or _PATH.fullmatch(via):
+        return via
+    raise ValueError(f"'{via}' is none of {', '.join(named)}, {_EXTRA_BODY}: and a dotted path")
+
+
+def _dispensable(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if name in _NEEDED:
+            raise ValueError(f"no call can be made without '{name}'")
+    return names
+
+
+_Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max", "default"]
 _Tokens = Annotated[int, Field(ge=1)]
 _Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -123,9 +139,7 @@ class Profile:
         arguments: Further arguments of every call.
         without: Names of arguments that are left out, because the provider refuses them; what is
             said and what may be called is no such argument.
-        row: The id of the row that it comes from.
-        source: Where the row's facts come from.
-        checked: When they were looked up (ISO date).
+        row: The ids of the table's entries that fit it.
     """
 
     wire: Wire = "completions"
@@ -148,8 +162,8 @@ class Profile:
     signed: bool = False
     send_back: Literal["never", "thinking", "always"] = "never"
     fill_reasoning: bool = False
-    efforts: tuple[str, ...] = ()
-    effort_via: str = "reasoning_effort"
+    efforts: tuple[_Effort, ...] = ()
+    effort_via: Annotated[str, AfterValidator(_way)] = "reasoning_effort"
     summary: bool = True
     block_binding: Literal["", "drop_block"] = ""
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -162,10 +176,8 @@ class Profile:
     store: bool | None = None
     max_tokens: _Tokens | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    without: tuple[str, ...] = ()
+    without: Annotated[tuple[str, ...], AfterValidator(_dispensable)] = ()
     row: str = ""
-    source: str = ""
-    checked: str = ""
 
     def forcing(self, choice: ToolChoice) -> Forced | None:
         """Return how a tool choice is made that forces the model; None for one that does not."""
@@ -180,7 +192,7 @@ class Profile:
         """
         if not self.efforts or effort in self.efforts:
             return effort
-        able = [one for one in self.efforts if one != "none"] or list(self.efforts)
+        able: list[str] = [one for one in self.efforts if one != "none"] or [*self.efforts]
         if not set(able) <= set(EFFORTS):
             return able[0]  # a word of the provider's own
         asked, high = EFFORTS.index(effort), EFFORTS.index("high")
@@ -188,21 +200,65 @@ class Profile:
         return EFFORTS[min(places, key=lambda at: (abs(at - asked), abs(at - high)))]
 
 
-_SETTABLE: Final = tuple(
-    sorted(one.name for one in fields_of(Profile) if one.name not in ("row", "source", "checked"))
-)
-
-
-@cache
-def _adapter() -> TypeAdapter[Profile]:
-    return TypeAdapter(Profile)
-
-
-REGISTERED: Final = "mail"
-"""The ``source`` of what we put ourselves into LiteLLM's tables for models that they lack."""
+_SETTABLE: Final = tuple(sorted(one.name for one in fields_of(Profile) if one.name != "row"))
 
 UNKNOWN: Final = Profile()
 """The profile of a model of which nothing is known: no thinking, any choice, an effort as it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """An entry of the table: which models it is about, and what is known of them.
+
+    Attributes:
+        id: Its name.
+        example: The name of one of its models.
+        models: All of them in words, for people.
+        provider: A pattern of the whole name of LiteLLM's provider, in lower case.
+        model: A pattern of a part of the model's name without provider and proxy, in lower case.
+        fields: Fields of a `Profile`.
+    """
+
+    id: str
+    example: str
+    models: str
+    provider: str = ".*"
+    model: str = ""
+    fields: Mapping[str, Any]
+
+    def fits(self, provider: str, name: str) -> bool:
+        """Tell whether the entry is about a model."""
+        if re.fullmatch(self.provider, provider.lower()) is None:
+            return False
+        return re.search(self.model, name.lower()) is not None
+
+
+def _read() -> Iterable[Row]:
+    text = (files("mail.llm") / "models.toml").read_text(encoding="utf-8")
+    own = {one.name for one in fields_of(Row)}
+    for table in tomllib.loads(text)["models"]:
+        found = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
+        about: dict[str, Any] = {name: found.pop(name) for name in own & found.keys()}
+        yield Row(**about, fields=found)
+
+
+ROWS: Final = tuple(_read())
+"""The table. Every entry that fits counts; a later one comes before an earlier one."""
+
+
+@lru_cache(maxsize=256)
+def facts_of(provider: str, name: str) -> Mapping[str, Any]:
+    """Return the fields of a profile that the table knows, ``row`` with the entries' names.
+
+    Args:
+        provider: LiteLLM's name of the provider.
+        name: The model's name without it.
+    """
+    rows = [row for row in ROWS if row.fits(provider, name)]
+    fields: dict[str, Any] = {"row": ", ".join(row.id for row in rows)}
+    for row in rows:
+        fields |= row.fields
+    return MappingProxyType(fields)
 
 
 def effort_arguments(settings: LLMSettings, profile: Profile) -> dict[str, Any]:
@@ -261,66 +317,29 @@ def merged(arguments: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, A
     return both
 
 
-IN_WORDS: Final = ("reasoning", "reasoning_effort")
-"""The ways to tell an effort that mean what the format has for it."""
-_EXTRA_BODY: Final = "extra_body"
-_WAYS: Final[Mapping[Wire, tuple[str, ...]]] = {
-    "completions": (*IN_WORDS, "thinking_budget", "adaptive", _EXTRA_BODY),
-    "responses": IN_WORDS,
-    "anthropic": ("adaptive", "thinking_budget"),
-}
-"""The ways to tell an effort that each format has."""
-
-_NUMBERS: Final = ("max_tokens", "budget")
-"""Ends of the paths whose value is a number of tokens."""
-
-_NEEDED: Final = frozenset({"input", "instructions", "messages", "model", "tools"})
-"""Arguments that say what is asked of whom."""
-
-
-class _Arguments(TypedDict, total=False):
-    """Arguments of calls whose types are the same everywhere; providers have more of their own."""
-
-    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc] # pydantic's own field
-
-    extra_body: dict[str, Any]
-    extra_headers: dict[str, str]
-    frequency_penalty: float
-    logit_bias: dict[str, float]
-    max_completion_tokens: _Tokens
-    max_output_tokens: _Tokens
-    max_tokens: _Tokens
-    metadata: dict[str, Any]
-    min_p: float
-    num_ctx: _Tokens
-    num_predict: int
-    parallel_tool_calls: bool
-    presence_penalty: float
-    reasoning: dict[str, Any]
-    reasoning_effort: str
-    repeat_penalty: float
-    seed: int
-    service_tier: str
-    temperature: Annotated[float, Field(ge=0)]
-    thinking: dict[str, Any]
-    top_k: int
-    top_p: Annotated[float, Field(ge=0, le=1)]
-    user: str
-
-
-_OWN: Final = _NEEDED | {"stream"}
-"""Arguments that come from no table: what streams is the field ``stream``."""
-_PATH: Final = re.compile(rf"{_EXTRA_BODY}:[\w-]+(\.[\w-]+)*")
-_EFFORTS: Final = (*EFFORTS, "default")
+@cache
+def _adapter() -> TypeAdapter[Profile]:
+    return TypeAdapter(Profile)
 
 
 @cache
-def _argument_types() -> TypeAdapter[_Arguments]:
-    return TypeAdapter(_Arguments)
-
-
-LIKE: Final = "like"
-"""The field that names another model, which one is like."""
+def _arguments() -> TypeAdapter[Any]:
+    """Return the arguments whose types are the same everywhere; providers have more."""
+    types: dict[Any, tuple[str, ...]] = {
+        float: ("frequency_penalty", "min_p", "presence_penalty", "repeat_penalty"),
+        int: ("num_predict", "seed", "top_k"),
+        _Tokens: ("max_completion_tokens", "max_output_tokens", "max_tokens", "num_ctx"),
+        Annotated[float, Field(ge=0)]: ("temperature",),
+        Annotated[float, Field(ge=0, le=1)]: ("top_p",),
+        dict[str, Any]: (_EXTRA_BODY, "metadata", "reasoning", "thinking"),
+        dict[str, float]: ("logit_bias",),
+        dict[str, str]: ("extra_headers",),
+        bool: ("parallel_tool_calls",),
+        str: ("reasoning_effort", "service_tier", "user"),
+    }
+    shape: dict[str, Any] = {name: (kind, None) for kind, names in types.items() for name in names}
+    strict = ConfigDict(extra="allow", strict=True)
+    return TypeAdapter(create_model("Arguments", __config__=strict, **shape))
 
 
 def checked_fields(given: object, place: str) -> dict[str, Any]:
@@ -345,11 +364,8 @@ def checked_fields(given: object, place: str) -> dict[str, Any]:
             raise ConfigError(text)
     checked = _valid(_adapter(), fields, place)
     found = {name: getattr(checked, name) for name in fields}
-    _check_arguments(found, place)
-    _check_efforts(found, place)
-    needed = next((name for name in found.get("without", ()) if name in _NEEDED), None)
-    if needed is not None:
-        raise ConfigError(f"{place} 'without': no call can be made without '{needed}'")
+    for name in ("arguments", "off_switch", "on_switch"):
+        _check_arguments(found.get(name, {}), place, name)
     return found if LIKE not in given else {LIKE: like, **found}
 
 
@@ -362,32 +378,17 @@ def _valid(adapter: TypeAdapter[T], value: object, place: str, within: str = "")
         raise ConfigError(f"{place} '{where}': {problem_text(first)}") from None
 
 
-def _check_efforts(fields: Mapping[str, Any], place: str) -> None:
-    """Refuse efforts, and ways to tell them, that do not exist."""
-    for effort in fields.get("efforts", ()):
-        if effort not in _EFFORTS:
-            known = ", ".join(_EFFORTS)
-            raise ConfigError(f"{place} 'efforts': '{effort}' is no effort; they are {known}")
-    via = fields.get("effort_via", "none")
-    named = via in ("none", *_WAYS["completions"]) and via != _EXTRA_BODY
-    if not named and _PATH.fullmatch(via) is None:
-        known = ", ".join(("none", *_WAYS["completions"][:-1]))
-        text = f"'{via}' is none of {known}, {_EXTRA_BODY}: and a dotted path"
-        raise ConfigError(f"{place} 'effort_via': {text}")
-
-
-def _check_arguments(fields: Mapping[str, Any], place: str) -> None:
+def _check_arguments(arguments: Mapping[str, Any], place: str, within: str) -> None:
     """Refuse arguments that no request can have; providers have some of their own, so any name."""
-    for field_name in ("arguments", "off_switch", "on_switch"):
-        for name, value in fields.get(field_name, {}).items():
-            where = f"{place} '{field_name}.{name}'"
-            if name in _OWN:
-                raise ConfigError(f"{where}: MAIL sets this argument of every call itself")
-            try:
-                json.dumps(value, allow_nan=False)
-            except (TypeError, ValueError):
-                raise ConfigError(f"{where}: JSON has no such value") from None
-        _valid(_argument_types(), fields.get(field_name, {}), place, field_name)
+    for name, value in arguments.items():
+        where = f"{place} '{within}.{name}'"
+        if name in (*_NEEDED, "stream"):
+            raise ConfigError(f"{where}: MAIL sets this argument of every call itself")
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError):
+            raise ConfigError(f"{where}: JSON has no such value") from None
+    _valid(_arguments(), arguments, place, within)
 
 
 def configured_models() -> dict[str, dict[str, Any]]:
@@ -423,11 +424,6 @@ def overrides_for(
     return {**next((tables[name] for name in names if tables.get(name)), {}), **own}
 
 
-def row_of(provider: str, name: str) -> Row:
-    """Return the row of a model, by LiteLLM's name of its provider and its own without it."""
-    return next(row for row in ROWS if row.fits(provider, name))
-
-
 def profile_of(
     litellm: Any,
     model: str,
@@ -439,21 +435,20 @@ def profile_of(
     """Find out what a model accepts and needs.
 
     Args:
-        litellm: The library, whose tables fill in what the model's row leaves open.
+        litellm: The library, whose tables fill in what ours leaves open.
         model: A model's name; what a proxy stands for decides, not the proxy.
         tool_format: The agent's tool format.
-        overrides: Fields of the profile that come before row and tables; ``like`` names another
-            model, whose profile it is then.
+        overrides: Fields of the profile that come before all tables; ``like`` names another model,
+            whose profile it is then.
         address: Where the agent's own endpoint is, if it has one.
     """
     given = dict(overrides)
     known = _Known.look_up(litellm, model, str(given.pop(LIKE, "")), address)
-    row = row_of(known.provider, known.name)
-    fields = {**row.fields, **given}
+    fields = {**facts_of(known.provider, known.name), **given}
     fields = {**known.fields(fields, tool_format), **fields}
-    if fields["wire"] == "responses" and row.fields.get("effort_via") in _OF_CHAT:
+    if fields["wire"] == "responses" and fields["effort_via"] in _OF_CHAT:
         fields["effort_via"] = given.get("effort_via", "reasoning")
-    return Profile(**fields, row=row.id, source=row.source, checked=row.checked)
+    return Profile(**fields)
 
 
 _OF_CHAT: Final = frozenset({"adaptive", "reasoning_effort", "thinking_budget"})
@@ -502,21 +497,23 @@ class _Known:
 
     def fields(self, set_already: Mapping[str, Any], tool_format: ToolFormat) -> dict[str, Any]:
         """Return the fields of a profile, as far as the tables and those set already tell."""
-        chats = bool(set_already.get("chat_tools", True))
+        chats = bool(set_already.get("chat_tools", self._table.get("mode") != "responses"))
         wire: Wire = set_already.get("wire") or self.wire(tool_format, chat_tools=chats)
         asks = "thinking" in (
             _asked(self.litellm.get_supported_openai_params, model=self.model) or ()
         )
         able = self._reasons() if wire == "responses" else asks
-        thinks = set_already.get("thinks") or ("asked" if able else "no")
+        always = self._table.get("thinking_always_on") is True
+        thinks = set_already.get("thinks") or ("always" if always else "asked" if able else "no")
         fields: dict[str, Any] = {
             "wire": wire,
             "thinks": thinks,
             "effort_via": "reasoning_effort" if wire == "completions" else "none",
-            "efforts": tuple(self._table.get("reasoning_effort_levels") or ()),
+            "efforts": self._efforts(),
             "signed": self.is_claude,
             "cache_marks": self._takes_marks(),
             "store": False if self.provider == _OPENAI else None,
+            "stream": self._table.get("supports_native_streaming") is not False,
         }
         if thinks == "no":
             return fields
@@ -552,6 +549,17 @@ class _Known:
         """What LiteLLM's own table says of the model."""
         table: Mapping[str, Mapping[str, Any]] = self.litellm.model_cost
         return table.get(f"{self.provider}/{self.name}") or table.get(self.name) or {}
+
+    def _efforts(self) -> tuple[str, ...]:
+        """Return the efforts of which the table says that the model takes them, if it says so."""
+        listed = self._table.get("reasoning_effort_levels") or ()
+        told = {name: self._table.get(f"supports_{name}_reasoning_effort") for name in EFFORTS}
+        if listed or set(told.values()) == {None}:
+            return tuple(sorted(listed, key=EFFORTS.index))
+        usual = ("low", "medium", "high")
+        return tuple(
+            name for name, able in told.items() if able or (able is None and name in usual)
+        )
 
     def _reasons(self) -> bool:
         return bool(_asked(self.litellm.supports_reasoning, model=self.model))

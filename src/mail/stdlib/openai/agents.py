@@ -22,7 +22,7 @@ from mail.factories.checks import of_agent
 from mail.factories.supervisor import SupervisorFunction
 from mail.llm.failures import RefusedCall, model_error
 from mail.llm.fallback import Place, Tries, in_its_way, process_adaptations
-from mail.llm.profiles import LIKE, PROXY_PREFIX, Profile, checked_fields, overrides_for, row_of
+from mail.llm.profiles import LIKE, PROXY_PREFIX, Profile, checked_fields, facts_of, overrides_for
 from mail.llm.provider_env import asks_openai, configured_address
 from mail.llm.recording import asking
 from mail.llm.remote import Guard
@@ -217,8 +217,7 @@ class OpenAIModel:
         like = str(given.pop(LIKE, "")).removeprefix(PROXY_PREFIX)
         name = _bare(like or request.model).removeprefix(_TUNED)
         provider, slash, rest = name.partition("/")
-        row = row_of(provider, rest) if like and slash else row_of(_OPENAI, name)
-        fields: dict[str, Any] = dict(row.fields)
+        fields = dict(facts_of(provider, rest) if like and slash else facts_of(_OPENAI, name))
         asked = request.settings.reasoning_effort is not None
         if self._reasons is not None:
             fields["thinks"] = "asked" if self._reasons else "no"
