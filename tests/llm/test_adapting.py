@@ -14,7 +14,7 @@ from mail.core.call_context import NullSink
 from mail.errors import ModelError
 from mail.llm.ask import collect
 from mail.llm.failures import Named, RefusedCall
-from mail.llm.fallback import REMEMBERED, Adaptations, Place, Tries
+from mail.llm.fallback import REMEMBERED, Adaptations, Changed, Place, Tries
 from mail.llm.litellm_model import LiteLLMModel, close_clients
 from mail.llm.profiles import UNKNOWN, Profile
 from mail.llm.resolve import model_for
@@ -194,7 +194,8 @@ async def test_what_is_refused_is_remembered_for_an_address_a_key_and_a_model(
     await unlisted.reply("openai/glm-ours")
     assert unlisted.statuses == [400, 200, 200, 400, 200, 400, 200]
     assert "sk-" not in repr(vars(unlisted.known))
-    assert [one.kind for one in unlisted.known.changes("openai/glm-theirs")] == ["choice"]
+    (one,) = unlisted.known.changes("openai/glm-theirs")
+    assert one.refused == "to be forced to call a tool"
 
 
 async def test_agents_that_begin_together_learn_from_one_another(unlisted: Unlisted) -> None:
@@ -608,13 +609,27 @@ BOUND = (
 def test_what_a_refusal_names_is_changed(
     profile: Profile, named: Named, fields: dict[str, Any] | None
 ) -> None:
-    known, place, tries = Adaptations(), Place.of("", KEY, "m", "completions"), Tries()
-    tries.base = tries.used = profile
-    changed = known.another_way(place, tries, RefusedCall(named.text, status=400, named=named))
-    known.keep(place, tries)
-    assert changed is (fields is not None)
-    made = {name: value for one in known.changes("m") for name, value in one.fields.items()}
-    assert made == (fields or {})
+    known = Adaptations()
+    tries = refused_with(named, profile, known)
+    assert tries.changed is (fields is not None)
+    tries.keep()
+    changed = replace(profile, **(fields or {}))
+    assert tries.begin(profile) == changed
+    remembered = () if fields == THIS_TIME else (fields,) if fields else ()
+    assert tuple(one.fields for one in known.changes("m")) == remembered
+    assert known.applied(PLACE, profile) == (changed if remembered else profile)
+
+
+PLACE = Place.of("", KEY, "m", "completions")
+THIS_TIME = {"send_back": "never", "signed_ids": False}
+
+
+def refused_with(named: Named, profile: Profile, known: Adaptations | None = None) -> Tries:
+    """Return what a call has gone through whose first try was refused."""
+    tries = Tries(Adaptations() if known is None else known, lambda: PLACE)
+    tries.begin(profile)
+    tries.another_way(RefusedCall("x", status=400, named=named))
+    return tries
 
 
 @pytest.mark.parametrize("wire", ["responses", "anthropic"])
@@ -628,77 +643,55 @@ def test_what_a_refusal_names_is_changed(
     ],
 )
 def test_what_a_format_does_not_have_is_not_tried(wire: Any, named: Named) -> None:
-    profile = replace(UNKNOWN, wire=wire)
-    tries = Tries(base=profile, used=profile)
-    place = Place.of("", KEY, "m", "responses")
-    assert not Adaptations().another_way(place, tries, RefusedCall("x", status=400, named=named))
+    assert not refused_with(named, replace(UNKNOWN, wire=wire)).changed
 
 
 @pytest.mark.parametrize("wire", ["responses", "anthropic"])
 def test_a_choice_that_is_unknown_is_left_out_in_every_format(wire: Any) -> None:
     profile = replace(UNKNOWN, wire=wire)
-    tries = Tries(base=profile, used=profile)
-    refused = RefusedCall("x", status=400, named=Named("Unknown parameter: 'tool_choice'"))
-    assert Adaptations().another_way(Place.of("", KEY, "m", "responses"), tries, refused)
-    request = ask(tool_choice="required")
-    assert "tool_choice" not in encoded(request, replace(profile, **tries.fields))
+    tries = refused_with(Named("Unknown parameter: 'tool_choice'"), profile)
+    assert "tool_choice" not in encoded(ask(tool_choice="required"), tries.begin(profile))
 
 
 async def test_reasoning_that_one_history_lost_is_not_lost_to_others(
-    unlisted: Unlisted, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    known, place = Adaptations(), Place.of("", KEY, "m", "completions")
-    base = replace(UNKNOWN, send_back="always")
-    refused = RefusedCall("x", status=400, named=Named("bad encrypted_content"))
-    tries = Tries(base=base, used=base)
+    known, base = Adaptations(), replace(UNKNOWN, send_back="always")
+    named = Named("bad encrypted_content")
     caplog.set_level(logging.WARNING, logger="mail.llm.fallback")
-    assert known.another_way(place, tries, refused)
-    known.keep(place, tries)
-    assert tries.fields["send_back"] == "never"
-    assert known.applied(place, base) == base
+    tries = refused_with(named, base, known)
+    assert tries.begin(base).send_back == "never"
+    assert not tries.another_way(RefusedCall("x", status=400, named=named))
+    tries.keep()
     assert "this time" in caplog.text
-    assert not known.another_way(place, replace_used(tries, base), refused)
+    assert known.applied(PLACE, base) == base
 
 
 def test_headers_of_one_agent_reach_neither_others_nor_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    known, place = Adaptations(), Place.of("", KEY, "m", "completions")
-    base = replace(ADAPTIVE, headers={"x-tenant-token": "of-one-agent"})
-    tries = Tries(base=base, used=base)
-    refused = RefusedCall("x", status=400, named=Named(BOUND))
-    assert known.another_way(place, tries, refused)
-    known.keep(place, tries)
-    assert known.applied(place, base).headers == base.headers
-    assert known.applied(place, ADAPTIVE).headers == {}
-    assert known.applied(place, ADAPTIVE).block_binding == "drop_block"
+    known, base = Adaptations(), replace(ADAPTIVE, headers={"x-tenant-token": "of-one-agent"})
+    refused_with(Named(BOUND), base, known).keep()
+    assert known.applied(PLACE, base).headers == base.headers
+    assert known.applied(PLACE, ADAPTIVE).headers == {}
+    assert known.applied(PLACE, ADAPTIVE).block_binding == "drop_block"
     assert "of-one-agent" not in repr([vars(told) for told in caplog.records])
-
-
-def replace_used(tries: Tries, base: Profile) -> Tries:
-    tries.used = replace(base, **tries.fields)
-    return tries
 
 
 @pytest.mark.parametrize("text", ["a." * 2000, "tool_choice " * 333, "id " * 1333, "not " * 1000])
 def test_no_text_of_a_provider_holds_up_the_event_loop(text: str) -> None:
-    place = Place.of("", KEY, "m", "completions")
     spent = []
     for _ in range(3):  # the garbage of tests before may be collected in one of them
-        tries = Tries(base=UNKNOWN, used=UNKNOWN)
         begun = time.thread_time()
-        Adaptations().another_way(place, tries, RefusedCall("x", status=400, named=Named(text)))
+        refused_with(Named(text), UNKNOWN)
         spent.append(time.thread_time() - begun)
     assert min(spent) < 0.15
 
 
 def test_what_is_remembered_is_bounded() -> None:
     known = Adaptations()
-    refused = RefusedCall("x", status=400, named=Named("tool_choice is not supported"))
     places = [Place.of("", KEY, f"m{n}", "completions") for n in range(1100)]
     for place in places:
-        tries = Tries(base=UNKNOWN, used=UNKNOWN)
-        assert known.another_way(place, tries, refused)
-        known.keep(place, tries)
+        assert known.learn(place, Changed("to stream", {"stream": False}))
     assert known.applied(places[0], UNKNOWN) == UNKNOWN
-    assert known.applied(places[-1], UNKNOWN).forced_any == "auto"
+    assert not known.applied(places[-1], UNKNOWN).stream

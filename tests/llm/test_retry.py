@@ -5,10 +5,15 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from mail.errors import ModelError
-from mail.llm.request import Delta
-from mail.llm.retry import RetryPolicy, retrying
+from mail.llm.fallback import Adaptations, Place, Tries
+from mail.llm.request import Delta, ModelRequest
+from mail.llm.retry import RetryPolicy, answered
 
 POLICY = RetryPolicy()
+
+
+def nowhere() -> Place:
+    return Place.of("", "", "m/x", "completions")
 
 
 def failure(status: int | None, retry_after: float | None = None) -> ModelError:
@@ -69,7 +74,8 @@ async def test_a_repeated_attempt_is_logged_with_its_reason(
         return
 
     with caplog.at_level("INFO", logger="mail.llm.retry"):
-        deltas = [delta async for delta in retrying(attempt, POLICY, 600, no_sleep, model="m/x")]
+        request, tries = ModelRequest(model="m/x", messages=()), Tries(Adaptations(), nowhere)
+        deltas = [delta async for delta in answered(attempt, request, tries, POLICY, no_sleep)]
     assert [delta.text for delta in deltas] == ["Hello."]
     known = [vars(record) for record in caplog.records]
     assert [(row["model"], row["attempt"], row["reason"]) for row in known] == [

@@ -20,8 +20,8 @@ from mail.core.usage import Usage
 from mail.errors import ModelError
 from mail.llm.anthropic import TextBlocks, mcp_as_server_tool
 from mail.llm.completions import field_of
-from mail.llm.failures import RefusedCall, ReportedError, model_error
-from mail.llm.fallback import Adaptations, Place, Tries, in_its_way, process_adaptations
+from mail.llm.failures import ReportedError, model_error
+from mail.llm.fallback import Adaptations, Place, Tries, process_adaptations
 from mail.llm.ollama import chat_name, fitted, is_ollama, keep_from_asking, look_up, names_of
 from mail.llm.profiles import (
     PROXY_PREFIX,
@@ -41,10 +41,9 @@ from mail.llm.provider_env import (
 from mail.llm.recording import asking
 from mail.llm.remote import Guard, who_is_asked
 from mail.llm.request import Delta, ModelRequest, Wire
-from mail.llm.retry import RetryPolicy, Sleep, retrying
+from mail.llm.retry import RetryPolicy, Sleep, answered
 from mail.llm.silence import (
     AT_ONCE,
-    LONGEST,
     Patience,
     Silence,
     aside,
@@ -226,54 +225,12 @@ class LiteLLMModel:
             name = request.model.removeprefix(PROXY_PREFIX)
             request = replace(request, model=PROXY_PREFIX + name)
 
-        rules, tries = current_call().models, Tries()
+        tries = Tries(self._adaptations, lambda: _place(load_library(), request))
+        attempt = partial(self._attempt, request, current_call().models, tries)
+        return answered(attempt, request, tries, self._retry, self._sleep)
 
-        def deadline() -> float:
-            return self._total(request)
-
-        def another(error: RefusedCall) -> bool:
-            return self._adaptations.another_way(_place(load_library(), request), tries, error)
-
-        def taken() -> None:
-            if tries.made:
-                self._adaptations.keep(_place(load_library(), request), tries)
-
-        def one(seconds: float) -> AsyncGenerator[Delta, None]:
-            return self._attempt(request, seconds, rules, tries)
-
-        def attempt(seconds: float) -> AsyncGenerator[Delta, None]:
-            return in_its_way(one, seconds, another, taken, request.model)
-
-        return retrying(attempt, self._retry, deadline, self._sleep, model=request.model)
-
-    def _total(self, request: ModelRequest) -> float:
-        """Return how long a call may take; the first attempt finds it out."""
-        profile = self._profiles.get(_key(request))
-        if profile is None:
-            return request.settings.deadline or LONGEST
-        return patience_of(request.settings, profile).total
-
-    def _adapted(
-        self, litellm: Any, request: ModelRequest, profile: Profile, tries: Tries
-    ) -> Profile:
-        """Return a profile with what the provider's refusals have changed."""
-        now = self._adaptations.begin(partial(_place, litellm, request), tries, profile)
-        if tries.kinds and now.wire != profile.wire:
-            load_parts([now.wire])
-            _stream_unknown(litellm, request.model)
-        return now
-
-    def _prepared(self, request: ModelRequest, tries: Tries) -> "_Call":
-        """Build one attempt; each has arguments of its own, because the library changes them."""
-        litellm = load_library()
-        in_name = bool(_authorization(request))
-        check_surroundings(
-            litellm,
-            request.model,
-            request.tool_format,
-            in_name=in_name,
-            endpoint=request.endpoint,
-        )
+    def _profile(self, litellm: Any, request: ModelRequest, tries: Tries) -> Profile:
+        """Return what the model accepts and needs, as far as it is known by now."""
         key = _key(request)
         profile = self._profiles.get(key)
         if profile is None:
@@ -293,7 +250,24 @@ class LiteLLMModel:
             self._profiles[key] = profile
         if is_ollama(request.model):
             profile = fitted(litellm, profile, request.model)
-        profile = self._adapted(litellm, request, profile, tries)
+        now = tries.begin(profile)
+        if now.wire != profile.wire:
+            load_parts([now.wire])
+            _stream_unknown(litellm, request.model)
+        return now
+
+    def _prepared(self, request: ModelRequest, tries: Tries) -> "_Call":
+        """Build one attempt; each has arguments of its own, because the library changes them."""
+        litellm = load_library()
+        in_name = bool(_authorization(request))
+        check_surroundings(
+            litellm,
+            request.model,
+            request.tool_format,
+            in_name=in_name,
+            endpoint=request.endpoint,
+        )
+        profile = self._profile(litellm, request, tries)
         request = replace(request, model=chat_name(request.model))
         patience = patience_of(request.settings, profile)
         arguments = encoded(request, profile) | _around(request, patience)
@@ -317,7 +291,7 @@ class LiteLLMModel:
         Raises:
             TimeoutError: it was not ready at the end, in the loop's time.
         """
-        if _key(request) in self._profiles and not tries.kinds:
+        if _key(request) in self._profiles and not tries.changed:
             return self._prepared(request, tries)
         # The first call to a model, or in a way: importing its parts takes seconds.
         async with asyncio.timeout_at(end):
@@ -335,7 +309,7 @@ class LiteLLMModel:
         return self._prepared(request, tries) if news else call
 
     async def _attempt(
-        self, request: ModelRequest, seconds: float, rules: ModelRules | None, tries: Tries
+        self, request: ModelRequest, rules: ModelRules | None, tries: Tries, seconds: float
     ) -> AsyncGenerator[Delta, None]:
         loop = asyncio.get_running_loop()
         started, end = loop.time(), loop.time() + seconds

@@ -1,4 +1,4 @@
-"""Which failures of a model call are tried again, and how long to wait."""
+"""One model call: which failures are tried again, and in which other way."""
 
 import asyncio
 import logging
@@ -11,7 +11,9 @@ from typing import Final
 
 from mail.core.call_context import current_call
 from mail.errors import ModelError
-from mail.llm.request import Delta
+from mail.llm.fallback import Tries, written_reply
+from mail.llm.request import Delta, ModelRequest
+from mail.llm.silence import LONGEST, patience_of
 
 _log = logging.getLogger(__name__)
 
@@ -66,57 +68,75 @@ def _may_heal(status: int | None) -> bool:
     return status >= _SERVER_ERROR and status != _NOT_IMPLEMENTED
 
 
-async def retrying(
+async def answered(
     attempt: Callable[[float], AsyncGenerator[Delta, None]],
+    request: ModelRequest,
+    tries: Tries,
     policy: RetryPolicy,
-    deadline: float | Callable[[], float],
     sleep: Sleep = asyncio.sleep,
-    *,
-    model: str = "",
 ) -> AsyncGenerator[Delta, None]:
     """Yield the deltas of the first attempt that ends well.
 
-    An attempt that breaks after its first delta is followed by a ``restart`` delta.
+    A refusal that names what we can change is followed at once by an attempt in the provider's way,
+    another failure that may heal by the same attempt after a pause. If deltas came before that, a
+    ``restart`` delta follows them. What a provider did not accept as a reply may be one.
 
     Args:
         attempt: Starts an attempt that may take so many seconds.
+        request: The question.
+        tries: What the call goes through; the first attempt tells it the model's profile.
         policy: What to try again.
-        deadline: The seconds that all attempts and pauses may take together; asked for again
-            after each attempt, which may find out how long the model needs.
         sleep: Waits between attempts.
-        model: The model's name, for the log and the task's events.
 
     Raises:
         ModelError: of the last attempt.
     """
-    begun_at = time.monotonic()
+    begun_at, failures = time.monotonic(), 0
 
     def left() -> float:
-        total = deadline() if callable(deadline) else deadline
-        return begun_at + total - time.monotonic()
+        return begun_at + _total(request, tries) - time.monotonic()
 
-    made = 0
     while True:
-        begun = False
+        begun = said = False
         try:
             async with aclosing(attempt(left())) as deltas:
                 async for delta in deltas:
                     begun = True
+                    if not said and (delta.text or delta.reasoning or delta.calls):
+                        said = True
+                        tries.keep()
                     yield delta
         except ModelError as error:
-            made += 1
-            pause = policy.pause(error, made, left())
-            if pause is None:
-                error.model = model
-                raise
-            _log.info(
-                "model call failed, retrying",
-                extra={"model": model, "attempt": made, "pause": pause, "reason": str(error)},
-            )
-            if waits := current_call().waits:
-                await waits(model, error, made, pause)
+            reply = written_reply(error)
+            if reply is None and (said or not tries.another_way(error)):
+                failures += 1
+                pause = policy.pause(error, failures, left())
+                await sleep(await _told(request.model, error, failures, pause))
         else:
+            tries.keep()
             return
-        await sleep(pause)
         if begun:
             yield Delta(restart=True)
+        if reply is not None:
+            tries.keep()
+            yield reply
+            return
+
+
+def _total(request: ModelRequest, tries: Tries) -> float:
+    """Return how many seconds a call may take; its first attempt finds out what the model needs."""
+    if tries.base is None:
+        return request.settings.deadline or LONGEST
+    return patience_of(request.settings, tries.base).total
+
+
+async def _told(model: str, error: ModelError, failures: int, pause: float | None) -> float:
+    """Tell the log and the task's events that a call is tried again; raise if it is not."""
+    if pause is None:
+        error.model = model
+        raise error
+    known = {"model": model, "attempt": failures, "pause": pause, "reason": str(error)}
+    _log.info("model call failed, retrying", extra=known)
+    if waits := current_call().waits:
+        await waits(model, error, failures, pause)
+    return pause

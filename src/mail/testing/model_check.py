@@ -232,7 +232,7 @@ def _remedies(requests: Sequence[RecordedCall]) -> Iterator[Finding]:
     learnt = process_adaptations()
     for model in dict.fromkeys(call.model for call in requests if _is_refusal(call.status)):
         remedies = (changed.remedy(model) for changed in learnt.changes(model))
-        for remedy in dict.fromkeys(filter(None, remedies)):
+        for remedy in dict.fromkeys(remedies):
             yield Finding("remedy", "adapted", f"to spare the refusal, {remedy}")
 
 

@@ -20,15 +20,15 @@ from mail.factories.action import ActionAgentFunction
 from mail.factories.base import LiteLLMAgentFunction, ReasoningEffort, ToolFormat, parameters_of
 from mail.factories.checks import of_agent
 from mail.factories.supervisor import SupervisorFunction
-from mail.llm.failures import RefusedCall, model_error
-from mail.llm.fallback import Place, Tries, in_its_way, process_adaptations
+from mail.llm.failures import model_error
+from mail.llm.fallback import Place, Tries, process_adaptations
 from mail.llm.profiles import LIKE, PROXY_PREFIX, Profile, checked_fields, facts_of, overrides_for
 from mail.llm.provider_env import asks_openai, configured_address
 from mail.llm.recording import asking
 from mail.llm.remote import Guard
 from mail.llm.request import Delta, Endpoint, ModelRequest, Wire
-from mail.llm.retry import RetryPolicy, Sleep, retrying
-from mail.llm.silence import LONGEST, Silence, listen_to, patience_of, too_late
+from mail.llm.retry import RetryPolicy, Sleep, answered
+from mail.llm.silence import Silence, listen_to, patience_of, too_late
 from mail.llm.wires import decoder_of, encoded, pieces_of
 
 if TYPE_CHECKING:
@@ -75,34 +75,13 @@ class OpenAIModel:
         self._client: openai.AsyncOpenAI | None = None
         self._guard = Guard(None)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._adaptations = process_adaptations()
         self._given: dict[tuple[str, str], Mapping[str, Any]] = {}
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """Ask the model; see `mail.llm.request.ChatModel.stream`."""
-
-        rules, tries = current_call().models, Tries()
-
-        def another(error: RefusedCall) -> bool:
-            return self._adaptations.another_way(self._place(request), tries, error)
-
-        def taken() -> None:
-            if tries.made:
-                self._adaptations.keep(self._place(request), tries)
-
-        def one(seconds: float) -> AsyncGenerator[Delta, None]:
-            return self._attempt(request, seconds, rules, tries)
-
-        def attempt(seconds: float) -> AsyncGenerator[Delta, None]:
-            return in_its_way(one, seconds, another, taken, request.model)
-
-        def deadline() -> float:
-            given = self._given.get(_key(request))
-            if given is None:
-                return request.settings.deadline or LONGEST
-            return patience_of(request.settings, self._profile(request, given)).total
-
-        return retrying(attempt, self._retry, deadline, self._sleep, model=request.model)
+        tries = Tries(process_adaptations(), partial(self._place, request))
+        attempt = partial(self._attempt, request, current_call().models, tries)
+        return answered(attempt, request, tries, self._retry, self._sleep)
 
     async def aclose(self) -> None:
         """Close the client and its connections; a later call makes a new one."""
@@ -111,13 +90,11 @@ class OpenAIModel:
             await client.close()
 
     async def _attempt(
-        self, request: ModelRequest, seconds: float, rules: ModelRules | None, tries: Tries
+        self, request: ModelRequest, rules: ModelRules | None, tries: Tries, seconds: float
     ) -> AsyncGenerator[Delta, None]:
         loop = asyncio.get_running_loop()
         started = loop.time()
-        place = partial(self._place, request)
-        base = self._profile(request, await self._fields(request))
-        profile = self._adaptations.begin(place, tries, base)
+        profile = tries.begin(self._profile(request, await self._fields(request)))
         patience = patience_of(request.settings, profile)
         watch = Silence(patience.silence, started + min(seconds, patience.total))
         decode = decoder_of(profile.wire)
