@@ -8,13 +8,12 @@ recorder listens there: the libraries have changed all that they change.
 import json
 import re
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from mail.core.call_context import current_call
@@ -30,8 +29,7 @@ _LONGEST_TEXT: Final = 16 * 1024
 _LARGEST_JSON: Final = 16 * 1024 * 1024
 _LONGEST_NAME: Final = 256
 _MOST_HEADERS: Final = 100
-_AROUND_ITEM: Final = 2
-_AROUND_FIELD: Final = 6
+_AROUND: Final = 6
 _DEEPEST: Final = 64
 _SHORTEST_SECRET: Final = 8
 _OPAQUE: Final = re.compile(r"(?<![^\s/@:'\"])[^\s/@:'\"]{2000,}")  # from its beginning only
@@ -142,20 +140,8 @@ class RecordedCall:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it for JSON."""
-        return {
-            "model": self.model,
-            "agent": self.agent,
-            "method": self.method,
-            "url": self.url,
-            "headers": self.headers,
-            "body": self.body,
-            "status": self.status,
-            "answer_headers": self.answer_headers,
-            "answer": self.answer,
-            "answer_bytes": self.answer_bytes,
-            "error": self.error,
-            "seconds": round(self.seconds, 3),
-        }
+        shown = {one.name: getattr(self, one.name) for one in fields(self) if one.repr}
+        return {**shown, "answer": self.answer, "seconds": round(self.seconds, 3)}
 
     def text(self) -> str:
         """Return all of it for people, the request first."""
@@ -177,7 +163,7 @@ class RecordedCall:
         return "\n".join([*lines, "", body])
 
 
-class RecordedCalls(Sequence[RecordedCall]):
+class RecordedCalls(list[RecordedCall]):
     """The calls that were recorded, oldest first; only the newest are kept.
 
     Args:
@@ -186,26 +172,14 @@ class RecordedCalls(Sequence[RecordedCall]):
     """
 
     def __init__(self, most: int, *, send: bool) -> None:
-        self._calls: deque[RecordedCall] = deque(maxlen=most)
+        super().__init__()
+        self._most = most
         self.send = send
-
-    @overload
-    def __getitem__(self, index: int) -> RecordedCall: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[RecordedCall]: ...
-
-    def __getitem__(self, index: int | slice) -> RecordedCall | list[RecordedCall]:
-        """Return a call, or some of them."""
-        return list(self._calls)[index]
-
-    def __len__(self) -> int:
-        """Return how many are kept."""
-        return len(self._calls)
 
     def add(self, call: RecordedCall) -> None:
         """Keep a call."""
-        self._calls.append(call)
+        self.append(call)
+        del self[: -self._most]
 
     def text(self) -> str:
         """Return all of them for people, such as the readers of a bug report."""
@@ -361,57 +335,54 @@ class _Body:
         self._secrets = secrets
         self._left = MOST_REQUEST_BYTES
 
-    def shown(self, value: Any, depth: int = 0) -> Any:
-        """Return a value of JSON without secrets."""
+    def shown(self, value: Any, depth: int = 0, *, declared: bool = False) -> Any:
+        """Return a value of JSON without secrets.
+
+        Args:
+            value: The value.
+            depth: In how many others it is.
+            declared: Whether its fields are names that somebody chose, each with a schema.
+        """
         if isinstance(value, str):
-            return self._text(value)
+            return self._text(value, _LONGEST_TEXT)
         if not isinstance(value, dict | list):
             self._left -= len(str(value))
             return value
         if depth == _DEEPEST:
             return "… [nested deeper]"
-        return self._items(value, depth) if isinstance(value, list) else self._fields(value, depth)
-
-    def _hides(self, name: str, value: Any, *, declared: bool) -> bool:
-        """Tell whether what is under a name is a secret; a schema under it is none."""
-        if value is None or isinstance(value, bool) or (declared and isinstance(value, dict)):
-            return False
-        return is_secret_name(name)
-
-    def _text(self, text: str) -> str:
-        shown = _clean(text, self._secrets, max(0, min(_LONGEST_TEXT, self._left)))
-        self._left -= len(shown.encode(errors="replace"))
-        return shown
-
-    def _name(self, name: str) -> str:
-        shown = _clean(name, self._secrets, _LONGEST_NAME)
-        self._left -= len(shown.encode(errors="replace")) + _AROUND_FIELD
-        return shown
-
-    def _items(self, items: list[Any], depth: int) -> list[Any]:
+        if isinstance(value, dict):
+            return self._fields(value, depth, declared=declared)
         shown: list[Any] = []
-        for number, item in enumerate(items):
+        for item in value:
             if self._left <= 0:
-                return [*shown, f"… [{len(items) - number} more]"]
-            self._left -= _AROUND_ITEM
+                return [*shown, f"… [{len(value) - len(shown)} more]"]
+            self._left -= _AROUND
             shown.append(self.shown(item, depth + 1))
         return shown
 
-    def _fields(
-        self, fields: dict[str, Any], depth: int, *, declared: bool = False
-    ) -> dict[str, Any]:
+    def _text(self, text: str, most: int) -> str:
+        shown = _clean(text, self._secrets, max(0, min(most, self._left)))
+        self._left -= len(shown.encode(errors="replace"))
+        return shown
+
+    def _fields(self, value: dict[str, Any], depth: int, *, declared: bool) -> dict[str, Any]:
         shown: dict[str, Any] = {}
-        for number, (name, value) in enumerate(fields.items()):
+        for number, (key, inner) in enumerate(value.items()):
             if self._left <= 0:
-                return shown | {"…": f"[{len(fields) - number} more]"}
-            if self._hides(name, value, declared=declared):
-                shown[self._name(name)] = HIDDEN
-            elif name.lower() in _HOLD_HEADERS and isinstance(value, dict):
-                shown[name] = {self._name(key): HIDDEN for key in list(value)[:_MOST_HEADERS]}
-            elif name in _DECLARE and isinstance(value, dict) and depth + 1 < _DEEPEST:
-                shown[name] = self._fields(value, depth + 1, declared=True)
+                return shown | {"…": f"[{len(value) - number} more]"}
+            self._left -= _AROUND
+            name = _clean(key, self._secrets, _LONGEST_NAME)
+            self._left -= len(name.encode(errors="replace"))
+            said = (
+                inner is None or isinstance(inner, bool) or (declared and isinstance(inner, dict))
+            )
+            if is_secret_name(key) and not said:
+                shown[name] = HIDDEN
+            elif key.lower() in _HOLD_HEADERS and isinstance(inner, dict):
+                headers = list(inner)[:_MOST_HEADERS]
+                shown[name] = {self._text(each, _LONGEST_NAME): HIDDEN for each in headers}
             else:
-                shown[self._name(name)] = self.shown(value, depth + 1)
+                shown[name] = self.shown(inner, depth + 1, declared=key in _DECLARE)
         return shown
 
 
