@@ -224,24 +224,3 @@ async def test_only_so_many_summaries_are_remembered() -> None:
     for task in ("a", "b", "a", "c", "a", "b"):
         await fitting.fit(request, writer, RATIO, (task, "agent"))
     assert len(writer.asked) == 4  # the second "a" and the third are remembered
-
-
-async def test_what_is_being_summed_up_is_not_forgotten_meanwhile() -> None:
-    writer = Writer()
-    begun, go_on = asyncio.Event(), asyncio.Event()
-
-    async def wait() -> None:
-        begun.set()
-        await go_on.wait()
-
-    writer.before = wait
-    fitting = compressor(remembered=1)
-    request, short = ask(messages=talk(12)), ask(messages=talk(1))
-    first = asyncio.create_task(fitting.fit(request, writer, RATIO, KEY))
-    await begun.wait()
-    for task in ("a", "b", "c"):
-        await fitting.fit(short, writer, RATIO, (task, "agent"))
-    second = asyncio.create_task(fitting.fit(request, writer, RATIO, KEY))
-    go_on.set()
-    assert (await first).messages == (await second).messages
-    assert len(writer.asked) == 1

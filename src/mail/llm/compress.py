@@ -9,8 +9,8 @@ import asyncio
 import hashlib
 import logging
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -192,7 +192,6 @@ class _Record:
     covered: int = 0
     mark: bytes = b""
     failed_at: int | None = None
-    users: int = 0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def check(self, history: Sequence[Entry]) -> None:
@@ -273,46 +272,28 @@ class Compressor:
             length=length,
             limit=int(length * ratio),
         )
-        async with self._record(key) as record:
+        record = self._records.setdefault(key, _Record(Gauge(self._count)))
+        self._records.move_to_end(key)
+        if len(self._records) > self._remembered:
+            self._records.popitem(last=False)
+        async with record.lock:
             return await self._fitted(job, record, key)
 
     async def _length(self, request: ModelRequest) -> int | None:
-        model = request.model
+        model, own = request.model, request.profile
         address = configured_address(OLLAMA) if is_ollama(model) else None
-        key = (model, repr(request.profile), address or "")
+        key = (model, repr(own), address or "")
         if key not in self._lengths:
-            if len(self._lengths) >= _KNOWN_LENGTHS:
-                self._lengths.clear()
-            length = await asyncio.to_thread(self._length_for, model, request.profile)
-            if length is None:  # the first call may find it out
-                return None
-            self._lengths[key] = length
-        return self._lengths[key]
-
-    def _length_for(self, model: str, own: Mapping[str, Any]) -> int | None:
-        with suppress(ConfigError):  # the call itself says so
-            return context_set(model, own) or self._length_of(model)
-        return None
-
-    @asynccontextmanager
-    async def _record(self, key: tuple[str, str]) -> AsyncIterator[_Record]:
-        """Enter a key's record, one at a time; records in use are not forgotten."""
-        record = self._records.setdefault(key, _Record(Gauge(self._count)))
-        self._records.move_to_end(key)
-        record.users += 1
-        try:
-            async with record.lock:
-                yield record
-        finally:
-            record.users -= 1
-            self._forget()
-
-    def _forget(self) -> None:
-        excess = len(self._records) - self._remembered
-        if excess > 0:
-            idle = [key for key, record in self._records.items() if not record.users]
-            for key in idle[:excess]:
-                del self._records[key]
+            with suppress(ConfigError):  # the call itself says so
+                length = await asyncio.to_thread(
+                    lambda: context_set(model, own) or self._length_of(model)
+                )
+                if length is None:  # the first call may find it out
+                    return None
+                if len(self._lengths) >= _KNOWN_LENGTHS:
+                    self._lengths.clear()
+                self._lengths[key] = length
+        return self._lengths.get(key)
 
     async def _fitted(self, job: _Job, record: _Record, key: tuple[str, str]) -> ModelRequest:
         history, gauge, name = job.history, record.gauge, job.request.model
@@ -358,7 +339,9 @@ class Compressor:
             summary, tokens = await self._summarised(job, record, rest[:cut], gain)
         except (AgentError, ModelError) as error:
             record.failed_at = len(job.history)
-            _warn(key, error)
+            known = dict(zip(("task_id", "agent"), key, strict=True))
+            text = "the history of agent '%s' was not summarised: %s"
+            _log.warning(text, known["agent"], error, extra=known)
             return
         record.failed_at = None
         record.summary, record.summary_tokens = summary, tokens
@@ -416,16 +399,6 @@ def _question(job: _Job, summary: str, text: str) -> ModelRequest:
             request.settings, reasoning_effort=None, thinking_budget=None, max_tokens=None
         ),
         step=f"{request.step}/summary" if request.step else "",
-    )
-
-
-def _warn(key: tuple[str, str], error: Exception) -> None:
-    task_id, agent = key
-    _log.warning(
-        "the history of agent '%s' was not summarised: %s",
-        agent,
-        error,
-        extra={"task_id": task_id, "agent": agent},
     )
 
 
@@ -489,18 +462,15 @@ def _answered_at(messages: Sequence[Entry], never: int) -> dict[int, int]:
 def _call_ids(entry: Entry) -> list[str]:
     if entry.get("type") == "function_call":
         return [str(entry.get("call_id"))]
-    content = entry.get("content")
-    blocks = content if isinstance(content, list) and entry.get("role") == "assistant" else []
-    uses = (block for block in blocks if isinstance(block, Mapping))
-    calls = [block for block in uses if block.get("type") == "tool_use"]
-    calls.extend(entry.get("tool_calls") or ())
-    return [str(call.get("id")) for call in calls]
+    content = entry.get("content") if entry.get("role") == "assistant" else None
+    blocks = content if isinstance(content, list) else []
+    uses = [b for b in blocks if isinstance(b, Mapping) and b.get("type") == "tool_use"]
+    return [str(call.get("id")) for call in (*uses, *(entry.get("tool_calls") or ()))]
 
 
 _OWN: Final = frozenset(
     {"function_call", "message", "reasoning", "redacted_thinking", "text", "thinking", "tool_use"}
 )
-_LONGEST_CODE: Final = 200
 
 
 def transcript(entries: Sequence[Mapping[str, Any]]) -> str:
@@ -508,25 +478,21 @@ def transcript(entries: Sequence[Mapping[str, Any]]) -> str:
 
     Reasoning is left out: it does not commit anybody to anything.
     """
-    return "\n\n".join(_paragraphs(entries))
-
-
-def _paragraphs(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    told: list[str] = []
     for exchange in conversation(entries):
         if isinstance(exchange, Said):
-            yield f"[to the agent]\n{text_of(exchange.message)}"
-        else:
-            yield from _reply(exchange)
-
-
-def _reply(reply: Replied) -> Iterator[str]:
-    for item in _builtin(reply):
-        yield f"[a tool of the provider]\n{to_json(_readable(item), fallback=str).decode()}"
-    if reply.text.strip():
-        yield f"[the agent]\n{reply.text}"
-    for call, result in zip(reply.calls, reply.results, strict=True):
-        found = "(no result yet)" if result == NO_RESULT else result
-        yield f"[the agent calls {call.name}, id {call.id}]\n{call.arguments}\n[result]\n{found}"
+            told.append(f"[to the agent]\n{text_of(exchange.message)}")
+            continue
+        for item in _builtin(exchange):
+            shown = to_json(_legible(item)[0], fallback=str).decode()
+            told.append(f"[a tool of the provider]\n{shown}")
+        if exchange.text.strip():
+            told.append(f"[the agent]\n{exchange.text}")
+        for call, result in zip(exchange.calls, exchange.results, strict=True):
+            found = "(no result yet)" if result == NO_RESULT else result
+            called = f"[the agent calls {call.name}, id {call.id}]\n{call.arguments}"
+            told.append(f"{called}\n[result]\n{found}")
+    return "\n\n".join(told)
 
 
 def _builtin(reply: Replied) -> Iterator[Mapping[str, Any]]:
@@ -537,14 +503,3 @@ def _builtin(reply: Replied) -> Iterator[Mapping[str, Any]]:
         for part in parts:
             if isinstance(part, Mapping) and part.get("type", "message") not in _OWN:
                 yield part
-
-
-def _readable(value: Any) -> Any:
-    """Drop text that is a code: long, and without a single space."""
-    if isinstance(value, str):
-        return value if len(value) <= _LONGEST_CODE or " " in value else "..."
-    if isinstance(value, Mapping):
-        return {key: _readable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_readable(item) for item in value]
-    return value
