@@ -8,8 +8,9 @@ from typing import Any
 
 from mail.core.call_context import NullSink, StreamSink
 from mail.llm.ask import collect
-from mail.llm.litellm_model import let_through, load_library
+from mail.llm.litellm_model import load_library
 from mail.llm.request import Delta, ModelReply, Wire
+from mail.llm.streams import let_through
 from mail.llm.wires import decoder_of
 
 Event = Mapping[str, Any]

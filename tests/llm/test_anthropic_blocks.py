@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from mail.core.tools.call import INVALID_JSON_KEY
 from mail.core.usage import Usage
 from mail.llm.anthropic import (
-    TextBlocks,
     assistant_message,
     decode,
     encode,
@@ -20,6 +19,7 @@ from mail.llm.anthropic import (
 )
 from mail.llm.ask import agent_output
 from mail.llm.request import BuiltinCall, BuiltinResult, FunctionCall, ModelReply, Speech, Thought
+from mail.llm.streams import TextBlocks
 from tests.llm.blocks import (
     FOUND,
     HIDDEN,

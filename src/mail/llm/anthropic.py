@@ -38,12 +38,14 @@ from mail.llm.tools import tools_for
 INTERLEAVED: Final = {"anthropic-beta": "interleaved-thinking-2025-05-14"}
 """The header that lets a model think between its tool calls."""
 
+TEXT_BLOCK: Final = "mail_text_block"
+"""Where a piece of the stream has the citations of the text block that it ends."""
+
 _LEAST_BUDGET: Final = 1024
 _THINK_UNASKED: Final = ("default", "always")
 _MCP_CALL: Final = "mcptoolu_"
 _SERVER_CALLS: Final = ("srvtoolu_", _MCP_CALL)
 _USES: Final = ("server_tool_use", "mcp_tool_use")
-_TEXT_BLOCK: Final = "mail_text_block"
 _NOT_TAKEN_BACK: Final = "file_id"
 _EVENT_NAMES: Final[Mapping[str, str]] = {
     "web_search": "web_search_call",
@@ -204,7 +206,7 @@ def decode(chunk: Any) -> Delta:
     if extra := piece.get("provider_specific_fields"):
         found = (extra.get(name) or () for name in ("web_search_results", "tool_results"))
         delta.results = tuple(block for blocks in found for block in blocks)
-        if isinstance(citations := extra.get(_TEXT_BLOCK), list):
+        if isinstance(citations := extra.get(TEXT_BLOCK), list):
             delta.text_done = True
             delta.citations = tuple(one for one in citations if isinstance(one, Mapping))
     if delta.calls:
@@ -216,52 +218,6 @@ def _marked(call: CallPiece) -> CallPiece:
     if not call.id.startswith(_SERVER_CALLS):
         return call
     return CallPiece(call.index, call.id, call.name, call.arguments, builtin=True)
-
-
-class TextBlocks:
-    """Finds the ends of text blocks in a stream, and what they cite: LiteLLM passes on no ends.
-
-    Only those are told that somebody has to know: where text with citations begins or ends. Each
-    costs LiteLLM a piece more.
-    """
-
-    def __init__(self) -> None:
-        self._citations: list[Mapping[str, Any]] | None = None
-
-    def read(self, event: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Take the stream's next event.
-
-        Returns:
-            If it ends a text block, or begins one right behind another, what `decode` is to find
-            in LiteLLM's piece for it.
-        """
-        kind = event.get("type")
-        if kind == "content_block_delta":
-            if self._citations is not None and "citation" in event["delta"]:
-                self._citations.append(event["delta"]["citation"])
-        elif kind == "content_block_start":
-            before, block = self._citations, event["content_block"]
-            self._citations = list(block.get("citations") or ()) if _is_text(block) else None
-            if before is not None and self._citations is not None:
-                return {_TEXT_BLOCK: before}
-        elif kind == "content_block_stop" and self._citations:
-            found, self._citations = {_TEXT_BLOCK: self._citations}, None
-            return found
-        return None
-
-
-def _is_text(block: Mapping[str, Any]) -> bool:
-    return block.get("type") == "text"
-
-
-def mcp_as_server_tool(block: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a call of an MCP server's tool in a shape that LiteLLM reads: it knows no such block.
-
-    Args:
-        block: The ``mcp_tool_use`` block; the name gets the server's in front.
-    """
-    name = f"{block.get('server_name') or ''}/{block.get('name') or ''}"
-    return {"type": "server_tool_use", "id": block.get("id") or "", "name": name, "input": {}}
 
 
 def server_tool(

@@ -8,19 +8,14 @@ import os
 import sys
 import threading
 import warnings
-import weakref
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 from mail.core.call_context import ModelRules, current_call
-from mail.core.usage import Usage
-from mail.errors import ModelError
-from mail.llm.anthropic import TextBlocks, mcp_as_server_tool
-from mail.llm.completions import field_of
-from mail.llm.failures import ReportedError, model_error
+from mail.llm.failures import model_error
 from mail.llm.fallback import Adaptations, Place, Tries, process_adaptations
 from mail.llm.ollama import chat_name, fitted, is_ollama, keep_from_asking, look_up, names_of
 from mail.llm.profiles import (
@@ -52,7 +47,8 @@ from mail.llm.silence import (
     patience_of,
     too_late,
 )
-from mail.llm.wires import decoder_of, encoded, pieces_of
+from mail.llm.streams import check_finished, close_stream, let_through, pieces_of
+from mail.llm.wires import decoder_of, encoded
 from mail.redaction import redact_foreign
 
 _log = logging.getLogger(__name__)
@@ -271,9 +267,9 @@ class LiteLLMModel:
         request = replace(request, model=chat_name(request.model))
         patience = patience_of(request.settings, profile)
         arguments = encoded(request, profile) | _around(request, patience)
-        for name, loses in ((_THINKING, _loses_thinking), (_REASONING, _loses_reasoning)):
-            if name in arguments and loses(litellm, request.model, profile.wire):
-                inside = {name: arguments.pop(name)}
+        for name in ("thinking", "reasoning"):
+            if name in arguments and _is_lost(litellm, name, request.model, profile.wire):
+                inside: dict[str, Any] = {name: arguments.pop(name)}
                 arguments["extra_body"] = merged(inside, arguments.get("extra_body", {}))
         headers = arguments.pop("extra_headers", {}) | _authorization(request)
         if headers:
@@ -332,22 +328,20 @@ class LiteLLMModel:
                 guard.check()
                 delta = decode(piece)
                 if delta is not None:
-                    delta.usage = delta.usage and _priced(call, request.model, delta.usage, piece)
-                    yield delta
+                    yield _priced(call.litellm, request.model, delta, piece)
                 with watch:
                     piece = await anext(stream, None)
-            _check_finished(stream)
+            check_finished(stream)
         except TimeoutError as error:
             raise too_late(call is not None and call.patience.thinks) from error
         except Exception as error:  # noqa: BLE001 - the library raises whatever its providers raise
-            began = stream is not None
-            told = model_error(error, [request.user_token], began=began)
+            told = model_error(error, [request.user_token], began=stream is not None)
             raise guard.refusal() or told from None
         finally:
             if watch is not None:
                 watch.close()
             if stream is not None:
-                await _close(stream)
+                await close_stream(stream)
             await guard.aclose()
 
 
@@ -441,36 +435,24 @@ async def _begun(call: _Call) -> Any:
     """Begin the call and return its stream, or what looks like one."""
     opened = await call.function(**call.arguments)
     if not call.arguments["stream"]:
-        return _Whole(pieces_of(opened, call.wire))
+        return pieces_of(opened, call.wire)
     let_through(opened, call.wire)
     return opened
 
 
-async def _close(stream: Any) -> None:
-    """End a stream and its connection: the provider stops writing, and charging."""
-    if hasattr(stream, "aclose"):
-        await stream.aclose()
-    elif (response := getattr(stream, "response", None)) is not None:
-        await response.aclose()
-
-
-def _priced(call: _Call, model: str, usage: Usage, piece: Any) -> Usage:
-    """Return what a call used with its price, as far as that is known."""
-    if usage.cost is not None:
-        return usage
-    price = _price(call.litellm, model, usage, getattr(piece, "usage", None))
-    return replace(usage, cost=price)
-
-
-def _price(litellm: Any, model: str, usage: Usage, given: Any) -> float | None:
-    """Return what a call cost in US dollars, where the library knows the price.
+def _priced(litellm: Any, model: str, delta: Delta, piece: Any) -> Delta:
+    """Return a delta whose usage has its price in US dollars, as far as that is known.
 
     Args:
         litellm: The library.
         model: The model's name.
-        usage: What the call used.
-        given: The same as the library has it, with more detail, if it does.
+        delta: What was read of a piece of the stream.
+        piece: The piece, which may have more detail.
     """
+    usage = delta.usage
+    if usage is None or usage.cost is not None:
+        return delta
+    given = getattr(piece, "usage", None)
     if not isinstance(given, litellm.Usage):
         given = litellm.Usage(
             prompt_tokens=usage.prompt_tokens,
@@ -482,187 +464,22 @@ def _price(litellm: Any, model: str, usage: Usage, given: Any) -> float | None:
         name = model.removeprefix(PROXY_PREFIX)
         asked, made = litellm.cost_per_token(model=name, usage_object=given)
     except Exception:  # noqa: BLE001 - it knows no price of this model
-        return None
-    return float(asked + made) or None
+        return delta
+    delta.usage = replace(usage, cost=float(asked + made) or None)
+    return delta
 
 
-def _check_finished(stream: Any) -> None:
-    """Refuse a stream that just stopped: the library would pass it off as a finished reply."""
-    reasons = [
-        getattr(stream, name, "unknown")
-        for name in ("received_finish_reason", "intermittent_finish_reason")
-    ]
-    if reasons == [None, None]:
-        raise ModelError("model call failed: the provider's stream ended in the middle")
-
-
-_THINKING: Final = "thinking"
-
-
-def _loses_thinking(litellm: Any, model: str, wire: Wire) -> bool:
+def _is_lost(litellm: Any, name: str, model: str, wire: Wire) -> bool:
     """Tell whether the library drops what asks a model to think, or not to.
 
     A server with OpenAI's API may have any model (`mail.llm.profiles.LIKE`); the library knows only
-    OpenAI's there.
+    OpenAI's there. Over Responses it drops the effort of those that we registered.
     """
+    if name == "reasoning":
+        ours: Mapping[str, Any] = litellm.model_cost.get(model) or {}
+        return wire == "responses" and ours.get("source") == REGISTERED
     provider = provider_of(litellm, model)
     chats = wire == "completions" and provider in litellm.openai_compatible_providers
     if provider != "openai" and not chats:
         return False
-    return _THINKING not in (litellm.get_supported_openai_params(model=model) or ())
-
-
-_REASONING: Final = "reasoning"
-
-
-def _loses_reasoning(litellm: Any, model: str, wire: Wire) -> bool:
-    """Tell whether the library drops a model's effort: none that we registered is said to reason.
-
-    See `_stream_unknown`. It drops the effort of OpenAI's models alone, over Responses.
-    """
-    ours: Mapping[str, Any] = litellm.model_cost.get(model) or {}
-    return wire == "responses" and ours.get("source") == REGISTERED
-
-
-_RAISES: Final = "_maybe_raise_for_error_event"
-
-
-def let_through(stream: Any, wire: Wire) -> None:
-    """Let through what the library would keep from us.
-
-    Args:
-        stream: A stream of LiteLLM's, just opened.
-        wire: Its format.
-    """
-    _LET_THROUGH[wire](stream)
-
-
-def _chat_pieces(stream: Any) -> None:
-    _read_errors(stream)
-    speak_refusals(stream)
-
-
-def _read_errors(stream: Any) -> None:
-    """Read errors among the pieces: each of the library's parsers knows the shape of one vendor."""
-    reader = getattr(stream, "completion_stream", None)
-    parse = getattr(type(reader), "chunk_parser", None)
-    if reader is None or parse is None:  # one of OpenAI's client, which reads them itself
-        return
-    owner = weakref.ref(reader)  # the library lets go of a connection only together with its reader
-
-    def read(chunk: Any) -> Any:
-        if isinstance(chunk, Mapping) and chunk.get("error"):
-            raise ReportedError(chunk)
-        return parse(owner(), chunk)
-
-    reader.chunk_parser = read
-
-
-def speak_refusals(stream: Any) -> None:
-    """Let refusals through LiteLLM's chat stream as text."""
-    raw = getattr(stream, "completion_stream", None)
-    if hasattr(raw, "__aiter__"):
-        stream.completion_stream = _Spoken(raw)
-
-
-def _responses_errors(stream: Any) -> None:
-    """Leave events of errors to our decoder: the library knows one of their two shapes."""
-    if hasattr(stream, _RAISES):
-        setattr(stream, _RAISES, _only_frames)
-
-
-def _only_frames(event: Any) -> None:
-    """Raise nothing but an error that is no event; a proxy sends one once it has answered."""
-    error = None if field_of(event, "type") else field_of(event, "error")
-    if error is not None:
-        raise ReportedError({"error": error})
-
-
-def _anthropic_events(stream: Any) -> None:
-    """Read errors whole, of which the library keeps only the message, and ends it knows not."""
-    reader = getattr(stream, "completion_stream", None)
-    parse = getattr(type(reader), "chunk_parser", None)
-    if reader is None or parse is None:  # a proxy's stream
-        return
-    owner = weakref.ref(reader)  # the library lets go of a connection only together with its reader
-    texts = TextBlocks()
-
-    def read(chunk: Mapping[str, Any]) -> Any:
-        kind = chunk.get("type")
-        if kind == "error":
-            raise ReportedError(chunk)
-        if kind == "message_delta":
-            chunk = _known_end(chunk)
-        elif kind == "content_block_start":
-            chunk = _known_block(chunk)
-        piece = parse(owner(), chunk)
-        if (ended := texts.read(chunk)) is not None:
-            piece.choices[0].delta.provider_specific_fields = ended
-        return piece
-
-    reader.chunk_parser = read
-
-
-def _known_block(chunk: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the start of a block in a shape that the library knows; it drops MCP calls."""
-    block = chunk.get("content_block") or {}
-    if block.get("type") != "mcp_tool_use":
-        return chunk
-    return {**chunk, "content_block": mcp_as_server_tool(block)}
-
-
-def _known_end(chunk: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the end of a reply in words that the library knows; it takes others for a good end."""
-    delta = chunk.get("delta") or {}
-    if delta.get("stop_reason") != "model_context_window_exceeded":
-        return chunk
-    return {**chunk, "delta": {**delta, "stop_reason": "max_tokens"}}
-
-
-_LET_THROUGH: Final[Mapping[Wire, Callable[[Any], None]]] = MappingProxyType(
-    {
-        "completions": _chat_pieces,
-        "responses": _responses_errors,
-        "anthropic": _anthropic_events,
-    }
-)
-
-
-class _Whole:
-    """A reply that was not streamed, read like a stream."""
-
-    def __init__(self, pieces: Iterator[Any]) -> None:
-        self._pieces = pieces
-
-    async def __anext__(self) -> Any:
-        return next(self._pieces, None)
-
-    async def aclose(self) -> None:
-        """Close nothing: the reply is here."""
-
-
-class _Spoken:
-    """A provider's stream whose refusals are content, since pieces without any get lost."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-        self._pieces = stream.__aiter__()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Any:
-        piece = await self._pieces.__anext__()
-        for choice in field_of(piece, "choices") or ():
-            delta = field_of(choice, "delta")
-            refusal = field_of(delta, "refusal")
-            if refusal and not isinstance(delta, dict) and not delta.content:
-                delta.content = refusal
-        return piece
-
-    async def aclose(self) -> None:
-        """Close the provider's stream."""
-        if hasattr(self._stream, "aclose"):
-            await self._stream.aclose()
-        else:
-            await self._stream.close()
+    return name not in (litellm.get_supported_openai_params(model=model) or ())

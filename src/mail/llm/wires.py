@@ -1,11 +1,10 @@
 """The codecs of the wire formats: a model's profile says which one it is spoken to in."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from mail.errors import ModelError
 from mail.llm import anthropic, completions, responses
-from mail.llm.completions import field_of
 from mail.llm.profiles import Profile, merged
 from mail.llm.request import Delta, ModelRequest, Wire
 
@@ -38,28 +37,6 @@ def _headers(profile: Profile) -> dict[str, str]:
     if profile.block_binding:
         headers[_BETA] = ",".join(filter(None, (headers.get(_BETA), _BINDING)))
     return headers
-
-
-def pieces_of(reply: Any, wire: Wire) -> Iterator[Any]:
-    """Yield a reply that was not streamed as the pieces of a stream, for the wire's decoder."""
-    if wire != "responses":
-        choices = field_of(reply, "choices") or ()
-        yield {
-            "choices": [
-                {"delta": field_of(one, "message"), "finish_reason": field_of(one, "finish_reason")}
-                for one in choices
-            ],
-            "usage": field_of(reply, "usage"),
-        }
-        return
-    for at, item in enumerate(field_of(reply, "output") or ()):
-        for kind, texts in (("reasoning_summary_text", "summary"), ("output_text", "content")):
-            for part in field_of(item, texts) or ():
-                text = field_of(part, "text") or field_of(part, "refusal") or ""
-                yield {"type": f"response.{kind}.delta", "delta": text}
-        yield {"type": "response.output_item.added", "output_index": at, "item": item}
-        yield {"type": "response.output_item.done", "output_index": at, "item": item}
-    yield {"type": "response.completed", "response": reply}
 
 
 def decoder_of(wire: Wire) -> Callable[[Any], Delta | None]:

@@ -8,7 +8,7 @@ import asyncio
 import importlib
 import os
 import re
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
@@ -29,7 +29,8 @@ from mail.llm.remote import Guard
 from mail.llm.request import Delta, Endpoint, ModelRequest, Wire
 from mail.llm.retry import RetryPolicy, Sleep, answered
 from mail.llm.silence import Silence, listen_to, patience_of, too_late
-from mail.llm.wires import decoder_of, encoded, pieces_of
+from mail.llm.streams import pieces_of
+from mail.llm.wires import decoder_of, encoded
 
 if TYPE_CHECKING:
     import openai
@@ -123,7 +124,7 @@ class OpenAIModel:
         finally:
             watch.close()
             if stream is not None:
-                await stream.close()
+                await (stream.close if hasattr(stream, "close") else stream.aclose)()
         if not finished:
             raise ModelError("model call failed: the provider's stream ended in the middle")
 
@@ -179,7 +180,7 @@ class OpenAIModel:
             if profile.stream:
                 return await call(**arguments, stream=True, timeout=timeout)
             whole = await call(**arguments, timeout=timeout)
-            return _Whole(pieces_of(whole, profile.wire))
+            return pieces_of(whole, profile.wire)
 
     def _place(self, request: ModelRequest) -> Place:
         """Return where a request goes, and in whose name."""
@@ -212,19 +213,6 @@ class OpenAIModel:
             "store": False if own else None,
         }
         return Profile(**fields | given)
-
-
-class _Whole:
-    """A reply that came in one piece, as a stream."""
-
-    def __init__(self, pieces: Iterator[Any]) -> None:
-        self._pieces = pieces
-
-    async def __anext__(self) -> Any:
-        return next(self._pieces, None)
-
-    async def close(self) -> None:
-        """Do nothing: all of it has arrived."""
 
 
 def _key(request: ModelRequest) -> tuple[str, str]:
