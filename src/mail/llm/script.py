@@ -104,59 +104,15 @@ class Rule:
 Script = Maker | Sequence[Rule]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Unfinished:
     """What `when` returns: the condition of a rule that has no steps yet."""
 
-    mail_from: str | Collection[str] | None
-    sender_type: str | None
-    subject: str | None
-    body: str | None
-    tool_result: str | None
-    result: str | None
-    forced: str | None
-    system: str | None
-    model: str | None
-    check: Callable[[ScriptView], bool] | None
+    condition: Callable[[ScriptView], bool]
 
     def then(self, *steps: Step | str | Maker) -> Rule:
         """Complete the rule: steps, text to say, or functions of the view that give either."""
-        return Rule(self, steps)
-
-    def __call__(self, view: ScriptView) -> bool:
-        senders = {self.mail_from} if isinstance(self.mail_from, str) else self.mail_from
-        return (
-            (senders is None or view.sender in senders)
-            and self.sender_type in (None, view.mail.sender_type)
-            and self.forced in (None, view.forced)
-            and _found(self.subject, view.subject)
-            and _found(self.system, view.system)
-            and _found(self.model, view.model)
-            and self._body(view)
-            and self._fresh_result(view)
-            and (self.check is None or self.check(view))
-        )
-
-    def _body(self, view: ScriptView) -> bool:
-        if self.body is None:
-            return True
-        view.match = re.search(self.body, view.body, re.DOTALL)
-        return view.match is not None
-
-    def _fresh_result(self, view: ScriptView) -> bool:
-        if self.tool_result is None and self.result is None:
-            return True
-        for result in view.new_results:
-            if self.tool_result in (None, result.tool):
-                match = re.search(self.result or "", result.content, re.DOTALL)
-                if match is not None:
-                    view.match = match if self.result else view.match
-                    return True
-        return False
-
-
-def _found(pattern: str | None, text: str) -> bool:
-    return pattern is None or re.search(pattern, text, re.DOTALL) is not None
+        return Rule(self.condition, steps)
 
 
 def when(  # noqa: PLR0913 - one optional keyword per thing that can be asked
@@ -193,18 +149,36 @@ def when(  # noqa: PLR0913 - one optional keyword per thing that can be asked
     if sender_type is not None and sender_type not in _SENDER_TYPES:
         text = f"sender_type of when(…) is {sender_type!r}, not one of {', '.join(_SENDER_TYPES)}"
         raise ConfigError(hinted(text, str(sender_type), _SENDER_TYPES))
-    return Unfinished(
-        mail_from=mail_from,
-        sender_type=sender_type,
-        subject=subject,
-        body=body,
-        tool_result=tool_result,
-        result=result,
-        forced=forced,
-        system=system,
-        model=model,
-        check=check,
-    )
+    senders = {mail_from} if isinstance(mail_from, str) else mail_from
+
+    def fits(view: ScriptView) -> bool:
+        return (
+            (senders is None or view.sender in senders)
+            and sender_type in (None, view.mail.sender_type)
+            and forced in (None, view.forced)
+            and _found(subject, view.subject)
+            and _found(system, view.system)
+            and _found(model, view.model)
+            and (body is None or _matches(body, view.body, view))
+            and (tool_result is result is None or _has_result(view, tool_result, result or ""))
+            and (check is None or check(view))
+        )
+
+    return Unfinished(fits)
+
+
+def _found(pattern: str | None, text: str) -> bool:
+    return pattern is None or re.search(pattern, text, re.DOTALL) is not None
+
+
+def _matches(pattern: str, text: str, view: ScriptView) -> bool:
+    view.match = re.search(pattern, text, re.DOTALL)
+    return view.match is not None
+
+
+def _has_result(view: ScriptView, tool: str | None, pattern: str) -> bool:
+    results = [each.content for each in view.new_results if tool in (None, each.tool)]
+    return any(not pattern or _matches(pattern, each, view) for each in results)
 
 
 def _check_patterns(**patterns: str | None) -> None:
