@@ -203,41 +203,12 @@ def decode(event: Any) -> Delta | None:
     return None if read is None else read(fields)
 
 
-def _failed(event: Fields) -> Delta:
-    raise _reported(field_of(event.get("response"), "error"))
-
-
-def _error(event: Fields) -> Delta:
-    raise _reported(event.get("error") or event)
+def _failed(error: Any) -> Delta:
+    raise ReportedError({name: field_of(error, name) for name in ("message", "code", "type")})
 
 
 def _place(event: Fields) -> int:
     return int(event.get("output_index") or 0)
-
-
-def _text(event: Fields) -> Delta:
-    return Delta(wire="responses", text=event.get("delta") or "")
-
-
-def _reasoning(event: Fields) -> Delta:
-    return Delta(wire="responses", reasoning=event.get("delta") or "")
-
-
-def _reasoning_done(event: Fields) -> Delta:
-    return Delta(wire="responses", reasoning_done=True)
-
-
-def _added(event: Fields) -> Delta:
-    return Delta(wire="responses", calls=tuple(_begun(_place(event), event.get("item"))))
-
-
-def _arguments(event: Fields) -> Delta:
-    piece = CallPiece(_place(event), arguments=event.get("delta") or "")
-    return Delta(wire="responses", calls=(piece,))
-
-
-def _done(event: Fields) -> Delta:
-    return Delta(wire="responses", items=((_place(event), event.get("item")),))
 
 
 def _completed(event: Fields) -> Delta:
@@ -254,18 +225,29 @@ def _completed(event: Fields) -> Delta:
 
 
 _READERS: Final[Mapping[str, Callable[[Fields], Delta]]] = {
-    "response.output_text.delta": _text,
-    "response.refusal.delta": _text,
-    "response.reasoning_summary_text.delta": _reasoning,
-    "response.reasoning_text.delta": _reasoning,
-    "response.reasoning_summary_part.done": _reasoning_done,
-    "response.output_item.added": _added,
-    "response.function_call_arguments.delta": _arguments,
-    "response.output_item.done": _done,
-    "response.completed": _completed,
-    "response.incomplete": _completed,
-    "response.failed": _failed,
-    "error": _error,
+    **dict.fromkeys(
+        ("response.output_text.delta", "response.refusal.delta"),
+        lambda event: Delta(wire="responses", text=event.get("delta") or ""),
+    ),
+    **dict.fromkeys(
+        ("response.reasoning_summary_text.delta", "response.reasoning_text.delta"),
+        lambda event: Delta(wire="responses", reasoning=event.get("delta") or ""),
+    ),
+    "response.reasoning_summary_part.done": lambda event: Delta(
+        wire="responses", reasoning_done=True
+    ),
+    "response.output_item.added": lambda event: Delta(
+        wire="responses", calls=tuple(_begun(_place(event), event.get("item")))
+    ),
+    "response.function_call_arguments.delta": lambda event: Delta(
+        wire="responses", calls=(CallPiece(_place(event), arguments=event.get("delta") or ""),)
+    ),
+    "response.output_item.done": lambda event: Delta(
+        wire="responses", items=((_place(event), event.get("item")),)
+    ),
+    **dict.fromkeys(("response.completed", "response.incomplete"), _completed),
+    "response.failed": lambda event: _failed(field_of(event.get("response"), "error")),
+    "error": lambda event: _failed(event.get("error") or event),
 }
 
 
@@ -276,11 +258,6 @@ def _begun(index: int, item: Any) -> Iterator[CallPiece]:
         yield CallPiece(index, field_of(item, "call_id") or "", field_of(item, "name") or "")
     elif kind in BUILTIN_ITEMS:
         yield CallPiece(index, field_of(item, "id") or "", str(kind), builtin=True)
-
-
-def _reported(error: Any) -> ReportedError:
-    names = ("message", "code", "type")
-    return ReportedError({name: field_of(error, name) for name in names})
 
 
 def _plain_item(item: Any) -> dict[str, Any]:
