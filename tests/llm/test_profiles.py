@@ -18,12 +18,12 @@ from mail.llm.profiles import (
     Row,
     checked_fields,
     configured_models,
-    effort_note,
     facts_of,
     overrides_for,
     profile_of,
 )
 from mail.llm.settings import EFFORTS, LLMSettings
+from mail.llm.thinking import effort_note
 from mail.llm.wires import encoded
 from tests.llm.streams import library
 from tests.llm.support import ask

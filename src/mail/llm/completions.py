@@ -15,9 +15,9 @@ from mail.llm.history import (
     reader_of,
     written_arguments,
 )
-from mail.llm.profiles import UNKNOWN, Forced, Profile, effort_arguments, merged
+from mail.llm.profiles import UNKNOWN, Forced, Profile, merged
 from mail.llm.request import CallPiece, Delta, FunctionCall, ModelReply, ModelRequest, Thought
-from mail.llm.thinking import may_think, thinking_arguments
+from mail.llm.thinking import effort_arguments, may_think, thinking_arguments
 from mail.llm.tools import choice_name, tools_for
 
 _CACHED: Final = {"type": "ephemeral"}

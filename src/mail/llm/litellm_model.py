@@ -22,7 +22,6 @@ from mail.llm.profiles import (
     PROXY_PREFIX,
     REGISTERED,
     Profile,
-    effort_note,
     merged,
     overrides_for,
     profile_of,
@@ -48,6 +47,7 @@ from mail.llm.silence import (
     too_late,
 )
 from mail.llm.streams import check_finished, close_stream, let_through, pieces_of
+from mail.llm.thinking import effort_note
 from mail.llm.wires import decoder_of, encoded
 from mail.redaction import redact_foreign
 

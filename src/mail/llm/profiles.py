@@ -25,7 +25,7 @@ from mail.core.schema import problem_text
 from mail.errors import ConfigError
 from mail.llm.provider_env import asks_openai
 from mail.llm.request import ToolFormat, Wire
-from mail.llm.settings import EFFORTS, LLMSettings
+from mail.llm.settings import EFFORTS
 
 T = TypeVar("T")
 
@@ -55,21 +55,21 @@ SHORTEST_ID: Final = 9
 IN_WORDS: Final = ("reasoning", "reasoning_effort")
 """The ways to tell an effort that mean what the format has for it."""
 _EXTRA_BODY: Final = "extra_body"
-_WAYS: Final[Mapping[Wire, tuple[str, ...]]] = {
+WAYS: Final[Mapping[Wire, tuple[str, ...]]] = {
     "completions": (*IN_WORDS, "thinking_budget", "adaptive", _EXTRA_BODY),
     "responses": IN_WORDS,
     "anthropic": ("adaptive", "thinking_budget"),
 }
 """The ways to tell an effort that each format has."""
 _PATH: Final = re.compile(rf"{_EXTRA_BODY}:[\w-]+(\.[\w-]+)*")
-_NUMBERS: Final = ("max_tokens", "budget")
+NUMBERS: Final = ("max_tokens", "budget")
 """Ends of the paths whose value is a number of tokens."""
 _NEEDED: Final = ("input", "instructions", "messages", "model", "tools")
 """Arguments that say what is asked of whom."""
 
 
 def _way(via: str) -> str:
-    named = ("none", *_WAYS["completions"][:-1])
+    named = ("none", *WAYS["completions"][:-1])
     if via in named or _PATH.fullmatch(via):
         return via
     raise ValueError(f"'{via}' is none of {', '.join(named)}, {_EXTRA_BODY}: and a dotted path")
@@ -261,50 +261,6 @@ def facts_of(provider: str, name: str) -> Mapping[str, Any]:
     return MappingProxyType(fields)
 
 
-def effort_arguments(settings: LLMSettings, profile: Profile) -> dict[str, Any]:
-    """Return the arguments of a chat call that tell a model its effort, if one is asked for."""
-    if settings.effort is None or profile.effort_via == "none":
-        return {}
-    if settings.effort == "none" and "none" not in profile.efforts and profile.thinks != "always":
-        return {}
-    place, _, path = profile.effort_via.partition(":")
-    value: Any = profile.nearest(settings.effort)
-    if not path:
-        return {"reasoning_effort": value}
-    *outer, name = path.split(".")
-    if name.endswith(_NUMBERS):
-        value = settings.thinking_budget
-    for key in reversed([place, *outer, name]):
-        value = {key: value}
-    return dict(value)
-
-
-def effort_note(settings: LLMSettings, profile: Profile) -> str | None:
-    """Return a line for the log if a model gets another effort than was asked for."""
-    asked = settings.effort
-    if asked is None:
-        return None
-    responses = profile.wire == "responses"
-    if responses and profile.thinks == "no":
-        if asked == "none":
-            return None
-        return (
-            f"the model is not known to think, so '{asked}' is not sent; if it does, set 'thinks'"
-        )
-    ways = ("none", *_WAYS[profile.wire])
-    if profile.effort_via.partition(":")[0] not in ways[1:]:
-        why, hint = "the model takes no effort", ""
-        if profile.effort_via not in ways:
-            why = f"the format {profile.wire} has no 'effort_via' '{profile.effort_via}'"
-            hint = f"; set it to '{ways[1]}'"
-        return f"{why}, so '{asked}' is not sent{hint}"
-    counted = profile.effort_via == "thinking_budget" or profile.effort_via.endswith(_NUMBERS)
-    sent = profile.nearest(asked)
-    if counted or sent == asked or (asked == "none" and profile.thinks in ("no", "asked")):
-        return None
-    return f"the model does not take the effort '{asked}', so it gets '{sent}'"
-
-
 def merged(arguments: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments with more of them; mappings that both have are merged."""
     both = dict(arguments)
@@ -453,14 +409,11 @@ def profile_of(
 
 _OF_CHAT: Final = frozenset({"adaptive", "reasoning_effort", "thinking_budget"})
 """Ways to tell an effort that the Responses format does not have."""
-_ANTHROPIC: Final = "anthropic"
 _OPENAI: Final = "openai"
 _OWN_NAMES: Final = re.compile(r"(ft:)?(gpt-\d|o\d|codex|computer-use)")
-_COMPATIBLE: Final = "openai-compatible"
-_CLAUDE: Final = "claude"
 _UNLISTED_CLAUDE: Final = 64_000
 """The longest reply of a Claude model that LiteLLM does not know, and would cut at 4,096 tokens."""
-_BLOCK_HOSTS: Final = frozenset({_ANTHROPIC, "azure_ai", "vertex_ai"})
+_BLOCK_HOSTS: Final = frozenset({"anthropic", "azure_ai", "vertex_ai"})
 """Whose Claude models LiteLLM speaks to in Anthropic's own message blocks."""
 _MARKED_HOSTS: Final = frozenset({*_BLOCK_HOSTS, "bedrock"})
 """Where Claude's requests can be marked for the cache; the rest cache by themselves, or not."""
@@ -488,12 +441,12 @@ class _Known:
         found = _asked(litellm.get_llm_provider, model=inner)
         name, provider = (str(found[0]), str(found[1])) if found else (inner, "")
         if provider == _OPENAI and not proxied and _is_elsewhere(litellm, name, address):
-            provider = _COMPATIBLE
+            provider = "openai-compatible"
         return cls(litellm, inner, proxied, name, provider, address)
 
     @property
     def is_claude(self) -> bool:
-        return self.provider == _ANTHROPIC or _CLAUDE in self.name.lower()
+        return self.provider == "anthropic" or "claude" in self.name.lower()
 
     def fields(self, set_already: Mapping[str, Any], tool_format: ToolFormat) -> dict[str, Any]:
         """Return the fields of a profile, as far as the tables and those set already tell."""
@@ -502,7 +455,9 @@ class _Known:
         asks = "thinking" in (
             _asked(self.litellm.get_supported_openai_params, model=self.model) or ()
         )
-        able = self._reasons() if wire == "responses" else asks
+        able = asks
+        if wire == "responses":
+            able = bool(_asked(self.litellm.supports_reasoning, model=self.model))
         always = self._table.get("thinking_always_on") is True
         thinks = set_already.get("thinks") or ("always" if always else "asked" if able else "no")
         fields: dict[str, Any] = {
@@ -511,7 +466,9 @@ class _Known:
             "effort_via": "reasoning_effort" if wire == "completions" else "none",
             "efforts": self._efforts(),
             "signed": self.is_claude,
-            "cache_marks": self._takes_marks(),
+            "cache_marks": self.is_claude
+            and self.provider in _MARKED_HOSTS
+            and bool(_asked(self.litellm.utils.supports_prompt_caching, model=self.model)),
             "store": False if self.provider == _OPENAI else None,
             "stream": self._table.get("supports_native_streaming") is not False,
         }
@@ -520,7 +477,9 @@ class _Known:
         if wire == "responses":
             fields |= {"effort_via": "reasoning", "send_back": "always"}
         elif asks:
-            via = "adaptive" if self.is_claude and self._adapts() else "thinking_budget"
+            adapts = self._able("supports_adaptive_thinking")
+            budgets = not self.is_claude or not adapts or self._able("supports_legacy_thinking")
+            via = "thinking_budget" if budgets else "adaptive"
             fields |= {"effort_via": via, "send_back": "thinking"}
             fields |= {"forced_any": "unless_thinking", "forced_named": "off"}
         if wire == "anthropic" and not self._table.get("max_output_tokens"):
@@ -559,20 +518,6 @@ class _Known:
         usual = ("low", "medium", "high")
         return tuple(
             name for name, able in told.items() if able or (able is None and name in usual)
-        )
-
-    def _reasons(self) -> bool:
-        return bool(_asked(self.litellm.supports_reasoning, model=self.model))
-
-    def _takes_marks(self) -> bool:
-        if not self.is_claude or self.provider not in _MARKED_HOSTS:
-            return False
-        return bool(_asked(self.litellm.utils.supports_prompt_caching, model=self.model))
-
-    def _adapts(self) -> bool:
-        """Tell whether a Claude model refuses thinking budgets."""
-        return self._able("supports_adaptive_thinking") and not self._able(
-            "supports_legacy_thinking"
         )
 
     def _able(self, ability: str) -> bool:

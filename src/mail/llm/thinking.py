@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from mail.core.agents import ToolChoice
 from mail.llm.history import Replied, Said
-from mail.llm.profiles import Forced, Profile
+from mail.llm.profiles import NUMBERS, WAYS, Forced, Profile
 from mail.llm.request import Wire
 from mail.llm.settings import LLMSettings
 from mail.llm.tools import choice_name
@@ -84,6 +84,50 @@ def _adaptive_arguments(effort: str | None, profile: Profile) -> dict[str, Any]:
         return {}
     asked = {"thinking": thinking}
     return asked if effort is None else {**asked, "reasoning_effort": profile.nearest(effort)}
+
+
+def effort_arguments(settings: LLMSettings, profile: Profile) -> dict[str, Any]:
+    """Return the arguments of a chat call that tell a model its effort, if one is asked for."""
+    if settings.effort is None or profile.effort_via == "none":
+        return {}
+    if settings.effort == "none" and "none" not in profile.efforts and profile.thinks != "always":
+        return {}
+    place, _, path = profile.effort_via.partition(":")
+    value: Any = profile.nearest(settings.effort)
+    if not path:
+        return {"reasoning_effort": value}
+    *outer, name = path.split(".")
+    if name.endswith(NUMBERS):
+        value = settings.thinking_budget
+    for key in reversed([place, *outer, name]):
+        value = {key: value}
+    return dict(value)
+
+
+def effort_note(settings: LLMSettings, profile: Profile) -> str | None:
+    """Return a line for the log if a model gets another effort than was asked for."""
+    asked = settings.effort
+    if asked is None:
+        return None
+    responses = profile.wire == "responses"
+    if responses and profile.thinks == "no":
+        if asked == "none":
+            return None
+        return (
+            f"the model is not known to think, so '{asked}' is not sent; if it does, set 'thinks'"
+        )
+    ways = ("none", *WAYS[profile.wire])
+    if profile.effort_via.partition(":")[0] not in ways[1:]:
+        why, hint = "the model takes no effort", ""
+        if profile.effort_via not in ways:
+            why = f"the format {profile.wire} has no 'effort_via' '{profile.effort_via}'"
+            hint = f"; set it to '{ways[1]}'"
+        return f"{why}, so '{asked}' is not sent{hint}"
+    counted = profile.effort_via == "thinking_budget" or profile.effort_via.endswith(NUMBERS)
+    sent = profile.nearest(asked)
+    if counted or sent == asked or (asked == "none" and profile.thinks in ("no", "asked")):
+        return None
+    return f"the model does not take the effort '{asked}', so it gets '{sent}'"
 
 
 def began_with_thinking(exchanges: Sequence[Said | Replied], wire: Wire) -> bool:
