@@ -1,8 +1,7 @@
-"""From an ``llm`` string to a model: a prefix selects the maker, LiteLLM takes the rest."""
+"""From an ``llm`` string to a model: a script, or a model of LiteLLM."""
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any, Final
 
 from mail.config.env import setting
@@ -53,9 +52,8 @@ def model_for(llm: str) -> ChatModel:
             f"llm '{llm}' does not name a script: pass `model` (a ScriptedModel), or set llm to "
             f"'{SCRIPTED_PREFIX}<module>:<object>'"
         )
-    for prefix, make in _MAKERS.items():
-        if llm.startswith(prefix):
-            return make(llm.removeprefix(prefix))
+    if llm.startswith(SCRIPTED_PREFIX):
+        return _scripted(llm.removeprefix(SCRIPTED_PREFIX))
     from mail.llm.litellm_model import LiteLLMModel
 
     return LiteLLMModel()
@@ -90,8 +88,3 @@ def _read(reference: str) -> Any:
             f"expected '{SCRIPTED_PREFIX}<module>:<object>'" + (f".{hint}" if hint else "")
         ) from error
     return value
-
-
-_MAKERS: Final[Mapping[str, Callable[[str], ChatModel]]] = MappingProxyType(
-    {SCRIPTED_PREFIX: _scripted}
-)

@@ -59,41 +59,27 @@ class ScriptedModel:
         )
         steps = await run_script(self._script, view)
         check_steps(steps)
-        seed = request.step or _digest(request.messages)
-        calls = 0
+        calls, seed = 0, request.step
+        if not seed:
+            messages = to_json([dict(message) for message in request.messages])
+            seed = hashlib.sha256(messages).hexdigest()
         for step in steps:
+            if isinstance(step, Fail):
+                raise ModelError(step.reason, status=step.status, retry_after=step.retry_after)
             if isinstance(step, Call):
-                yield Delta(calls=(_piece(step, seed, calls),))
+                given = step.arguments
+                text = given if isinstance(given, str) else json.dumps(given)
+                yield Delta(calls=(CallPiece(calls, call_id(seed, calls), step.name, text),))
                 calls += 1
                 continue
-            async for delta in self._spoken(step):
-                yield delta
+            delay = self._delay if step.delay is None else step.delay
+            for word in words(step.text):
+                if delay:
+                    await self._sleep(delay)
+                yield Delta(text=word) if isinstance(step, Say) else Delta(reasoning=word)
         yield Delta(finish="tool_calls" if calls else "stop")
 
-    async def _spoken(self, step: Say | Think | Fail) -> AsyncGenerator[Delta, None]:
-        if isinstance(step, Fail):
-            raise ModelError(step.reason, status=step.status, retry_after=step.retry_after)
-        delay = self._delay if step.delay is None else step.delay
-        for word in words(step.text):
-            if delay:
-                await self._sleep(delay)
-            yield _word(step, word)
 
-
-def _word(step: Say | Think, word: str) -> Delta:
-    return Delta(text=word) if isinstance(step, Say) else Delta(reasoning=word)
-
-
-def _piece(step: Call, seed: str, index: int) -> CallPiece:
-    arguments = step.arguments if isinstance(step.arguments, str) else json.dumps(step.arguments)
-    return CallPiece(index, call_id(seed, index), step.name, arguments)
-
-
-def _digest(messages: Any) -> str:
-    return hashlib.sha256(to_json([dict(message) for message in messages])).hexdigest()
-
-
-_STEPS: Final = (Say, Think, Call, Fail)
 _RULE: Final = "a rule is when(…).then(…) or otherwise(…)"
 _STEP: Final = "a step is call(…), say(…), think(…), fail(…) or text"
 
@@ -108,14 +94,18 @@ def check_script(script: object) -> None:
         raise ConfigError("the script is a when(…) without .then(…), and not in a list")
     if callable(script):
         return
-    if isinstance(script, Rule | Say | Think | Call | Fail | str) or not isinstance(
-        script, Sequence
-    ):
+    single = isinstance(script, Rule | Say | Think | Call | Fail | str)
+    if single or not isinstance(script, Sequence):
         raise ConfigError(
             f"a script is a list of rules, or a function, got {_kind(script)}; {_RULE}"
         )
     for number, rule in enumerate(script, 1):
-        _check_rule(f"rule {number} of the script", rule)
+        where = f"rule {number} of the script"
+        if isinstance(rule, Unfinished):
+            raise ConfigError(f"{where} is a when(…) without .then(…)")
+        if not isinstance(rule, Rule):
+            raise ConfigError(f"{where} is {_kind(rule)}; {_RULE}")
+        _check_step(where, list(rule.steps))
 
 
 def check_steps(steps: Sequence[Any]) -> None:
@@ -125,17 +115,8 @@ def check_steps(steps: Sequence[Any]) -> None:
         ConfigError: one of them is none.
     """
     for step in steps:
-        if not isinstance(step, _STEPS):
+        if not isinstance(step, Say | Think | Call | Fail):
             raise ConfigError(f"the script replies with {_kind(step)}; {_STEP}")
-
-
-def _check_rule(where: str, rule: object) -> None:
-    if isinstance(rule, Unfinished):
-        raise ConfigError(f"{where} is a when(…) without .then(…)")
-    if not isinstance(rule, Rule):
-        raise ConfigError(f"{where} is {_kind(rule)}; {_RULE}")
-    for step in rule.steps:
-        _check_step(where, step)
 
 
 def _check_step(where: str, step: object) -> None:
