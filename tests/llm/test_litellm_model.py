@@ -6,13 +6,12 @@ import logging
 import pytest
 
 from mail.core.call_context import NullSink
-from mail.core.tools.call import INVALID_JSON_KEY
 from mail.errors import ModelError
-from mail.llm.ask import agent_output, collect
+from mail.llm.ask import collect
 from mail.llm.litellm_model import LiteLLMModel
 from mail.llm.request import ModelReply
 from mail.llm.retry import RetryPolicy
-from mail.llm.script import call, otherwise, say, think, when
+from mail.llm.script import otherwise, say
 from mail.llm.settings import LLMSettings
 from tests.llm.support import Recorder, ask
 from tests.support.provider import FakeProvider, Fault
@@ -22,36 +21,6 @@ QUICK = RetryPolicy(base=0.001, cap=0.01)
 
 async def reply_of(**changes: object) -> ModelReply:
     return await collect(LiteLLMModel(QUICK).stream(ask(**changes)), NullSink())
-
-
-async def test_reply_streams_text_and_reasoning_and_ends_with_the_calls(
-    provider: FakeProvider,
-) -> None:
-    provider.script = [
-        otherwise(
-            think("Which word?"),
-            say("Looking it up. "),
-            call("look_up", word="mail"),
-            call("look_up", word="über"),
-        )
-    ]
-    sink = Recorder()
-    reply = await collect(LiteLLMModel().stream(ask()), sink)
-    assert "".join(sink.texts) == reply.text == "Looking it up. "
-    assert len(sink.texts) == 3
-    assert "".join(sink.thoughts) == "Which word?"
-    text, calls = agent_output(reply)
-    assert text == "Looking it up. "
-    assert [(c.tool_name, c.tool_args) for c in calls] == [
-        ("look_up", {"word": "mail"}),
-        ("look_up", {"word": "über"}),
-    ]
-    assert calls[0].reasoning == ["Which word?"]
-    assert calls[0].preamble == "Looking it up."
-    assert calls[1].reasoning is None
-    assert calls[0].completion == calls[1].completion
-    assert reply.usage is not None
-    assert reply.usage.completion_tokens > 0
 
 
 async def test_the_provider_gets_system_prompt_tools_and_choice_and_always_streams(
@@ -64,56 +33,6 @@ async def test_the_provider_gets_system_prompt_tools_and_choice_and_always_strea
     assert seen.body["tool_choice"] == "required"
     assert seen.body["stream"] is True
     assert seen.headers["authorization"] == "Bearer sk-environment-key-0123456789"
-
-
-async def test_the_next_request_with_reply_and_results_is_accepted(
-    provider: FakeProvider,
-) -> None:
-    provider.script = [
-        when(tool_result="look_up").then(say("It means post.")),
-        otherwise(think("hm"), call("look_up", word="mail"), call("look_up", word="post")),
-    ]
-    _, calls = agent_output(await reply_of())
-    history = [
-        {"role": "user", "content": "hi"},
-        calls[0].completion,
-        *(c.create_response_msg("SUCCESS: post") for c in reversed(calls)),
-    ]
-    assert (await reply_of(messages=history)).text == "It means post."
-    assert [seen.status for seen in provider.requests] == [200, 200]
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        Fault(status=408),
-        Fault(status=500),
-        Fault(status=503),
-        Fault(status=529),
-        Fault(status=429),
-        Fault(status=429, retry_after=0.01),
-        Fault(cut_after=2),
-        Fault(cut_after=2, politely=True),
-        Fault(error_event="overloaded"),
-        Fault(html=True),
-    ],
-    ids=str,
-)
-async def test_failures_that_may_heal_are_tried_again(provider: FakeProvider, fault: Fault) -> None:
-    provider.script = [otherwise(say("one two three four"))]
-    provider.faults.extend([fault, fault])
-    reply = await reply_of()
-    assert reply.text == "one two three four"
-    assert len(provider.requests) == 3
-
-
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
-async def test_other_client_errors_are_not_tried_again(provider: FakeProvider, status: int) -> None:
-    provider.faults.append(Fault(status=status, message="no such thing"))
-    with pytest.raises(ModelError, match="no such thing") as caught:
-        await reply_of()
-    assert caught.value.status == status
-    assert len(provider.requests) == 1
 
 
 async def test_the_pause_follows_retry_after(provider: FakeProvider) -> None:
@@ -135,50 +54,12 @@ async def test_a_long_retry_after_is_left_to_the_engine(provider: FakeProvider) 
     assert len(provider.requests) == 1
 
 
-async def test_attempts_end_and_the_last_reason_is_told(provider: FakeProvider) -> None:
-    provider.faults.extend([Fault(status=500, message="on fire")] * 10)
-    with pytest.raises(ModelError, match=r"^model call failed \(HTTP 500\): on fire$"):
-        await reply_of()
-    assert len(provider.requests) == QUICK.attempts
-
-
-async def test_a_silent_provider_is_given_up_on(provider: FakeProvider) -> None:
-    provider.faults.extend([Fault(silence=30)] * 2)
-    with pytest.raises(ModelError, match="did not answer in time"):
-        await reply_of(settings=LLMSettings(timeout=0.2, deadline=0.3))
-    assert len(provider.requests) <= 2
-
-
 async def test_a_stream_that_falls_silent_is_tried_again(provider: FakeProvider) -> None:
     provider.script = [otherwise(say("done"))]
     provider.faults.append(Fault(token_delay=30))
     assert (await reply_of(settings=LLMSettings(timeout=1.0, deadline=20))).text == "done"
     await provider.ended(2)
     assert [seen.outcome for seen in provider.requests] == ["client_gone", "complete"]
-
-
-async def test_a_broken_attempt_leaves_nothing_in_the_reply(provider: FakeProvider) -> None:
-    provider.script = [otherwise(say("one two three"), call("look_up", word="x"))]
-    provider.faults.append(Fault(cut_after=3, politely=True))
-    sink = Recorder()
-    reply = await collect(LiteLLMModel(QUICK).stream(ask()), sink)
-    assert reply.text == "one two three"
-    assert "".join(sink.texts) == "one two three"
-
-
-async def test_unfinished_arguments_become_a_marked_call(provider: FakeProvider) -> None:
-    provider.script = [otherwise(call("look_up", word="antidisestablishmentarianism"))]
-    provider.faults.append(Fault(truncate_arguments=True))
-    _, (marked,) = agent_output(await reply_of())
-    assert marked.tool_args.keys() == {INVALID_JSON_KEY}
-    assert marked.tool_args[INVALID_JSON_KEY].startswith('{"word": "anti')
-    history = [
-        {"role": "user", "content": "hi"},
-        marked.completion,
-        marked.create_response_msg("ERROR: no JSON"),
-    ]
-    await reply_of(messages=history)
-    assert provider.requests[-1].status == 200
 
 
 async def test_cancelling_closes_the_connection_and_silences_the_sink(

@@ -1,18 +1,15 @@
 """A reply as an agent function returns it."""
 
-import json
 import uuid
 from typing import Any
 
 import pytest
 
-from mail.core.tools.call import INVALID_JSON_KEY
 from mail.errors import AgentError
 from mail.llm import anthropic
 from mail.llm.ask import agent_output, history_entries
 from mail.llm.request import (
     BuiltinCall,
-    BuiltinResult,
     Delta,
     FunctionCall,
     ModelReply,
@@ -62,18 +59,6 @@ async def test_an_empty_reply_gives_nothing() -> None:
     assert agent_output(await collected(Delta(text=" "), Delta(finish="stop"))) == (None, [])
     assert agent_output(made(Thought("hm", SIGNED), finish="length")) == (None, [])
     assert agent_output(ModelReply()) == (None, [])
-
-
-def test_text_behind_built_in_tools_is_the_last_call() -> None:
-    reply = made(Speech("I look."), SEARCH, BuiltinResult(FOUND), Thought("so"), Speech("It is."))
-    text, calls = agent_output(reply)
-    assert text == "It is."
-    assert [(call.tool_name, call.preamble) for call in calls] == [
-        ("web_search_call", "I look."),
-        ("text_output", None),
-    ]
-    assert calls[1].tool_args == {"content": "It is."}
-    assert calls[1].reasoning == ["so"]
 
 
 @pytest.mark.parametrize(
@@ -169,21 +154,7 @@ def test_a_responses_reply_without_items_is_kept_as_a_chat_message() -> None:
     assert call.completion["tool_calls"][0]["id"] == "c1"
 
 
-@pytest.mark.parametrize("wire", ["completions", "anthropic"])
-def test_reasoning_and_preamble_are_fields_and_never_arguments(wire: Wire) -> None:
-    reply = made(Thought("secret", SIGNED), Speech("aside"), LOOK, Speech("end"), wire=wire)
-    (call,) = agent_output(reply)[1]
-    assert (call.reasoning, call.preamble) == (["secret"], "aside")
-    assert call.tool_args == {"word": "a"}
-
-
 def test_what_is_shown_of_a_built_in_call_is_a_copy() -> None:
     call = BuiltinCall("x", "web_search_call", {"query": "q"}, {"id": "x"})
     agent_output(made(call))[1][0].tool_args["target"] = "someone"
     assert call.shown == {"query": "q"}
-
-
-def test_broken_arguments_are_marked() -> None:
-    (call,) = agent_output(made(FunctionCall("c1", "look_up", "{'word': 'a'}")))[1]
-    assert call.tool_args == {INVALID_JSON_KEY: "{'word': 'a'}"}
-    assert json.dumps(call.completion)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from mail.llm.script import Call, call, call_text, think
+from mail.llm.script import Call, call, think
 from tests.llm.provider_histories import HISTORIES
 from tests.support.provider import FakeProvider, Fault
 from tests.support.provider.clients import (
@@ -70,81 +70,6 @@ async def test_body_that_is_no_json_is_refused() -> None:
         for path in ("chat/completions", "responses", "messages"):
             reply = await client.post(f"{provider.base_url}/{path}", content=b"{")
             assert reply.status_code == 400
-
-
-@pytest.mark.parametrize("wire", WIRES)
-async def test_streams_break_off(wire: str) -> None:
-    async with FakeProvider(lambda view: "some words to say") as provider:
-        provider.faults.extend([Fault(cut_after=4), Fault(cut_after=4, politely=True)])
-        with pytest.raises(httpx.RemoteProtocolError):
-            await post(provider, wire, stream=True)
-        cut = await post(provider, wire, stream=True)
-        assert len(events_in(cut.text)) == 4
-        assert [seen.outcome for seen in provider.requests] == ["cut", "cut"]
-
-
-@pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("after", [None, 3])
-async def test_streams_end_in_an_error(wire: str, after: int | None) -> None:
-    async with FakeProvider(lambda view: "some words to say") as provider:
-        provider.faults.append(Fault(error_event="boom", cut_after=after))
-        reply = await post(provider, wire, stream=True)
-    events = events_in(reply.text)
-    assert len(events) == (after or 0) + 1
-    error = events[-1]["error"]
-    assert error["message"] == "boom"
-    kind = {"completions": None, "responses": "server_error", "anthropic": "overloaded_error"}
-    assert error.get("type") == kind[wire]
-    assert provider.requests[0].outcome == "fault"
-
-
-async def test_a_response_can_fail() -> None:
-    async with FakeProvider() as provider, openai_of(provider) as client:
-        provider.faults.append(Fault(error_event="boom", failed=True, cut_after=2))
-        stream = await client.responses.create(model="m", input="hi", stream=True)
-        last = [event async for event in stream][-1]
-    assert last.type == "response.failed"
-    assert last.response.error is not None
-    assert (last.response.error.code, last.response.error.message) == ("server_error", "boom")
-
-
-@pytest.mark.parametrize("wire", WIRES)
-async def test_arguments_can_be_cut_short(wire: str) -> None:
-    async with FakeProvider(lambda view: call("look_up", word="elephant")) as provider:
-        provider.faults.append(Fault(truncate_arguments=True))
-        reply = await post(provider, wire, stream=True)
-    sent = "".join(_argument_pieces(event) for event in events_in(reply.text))
-    assert sent
-    assert '{"word": "elephant"}'.startswith(sent)
-    assert sent != '{"word": "elephant"}'
-
-
-def _argument_pieces(event: dict[str, Any]) -> str:
-    delta = event.get("delta", "")
-    if event.get("type") == "response.function_call_arguments.delta":
-        return str(delta)
-    if event.get("type") == "content_block_delta":
-        return str(delta.get("partial_json", ""))
-    pieces = [
-        part["function"]["arguments"]
-        for choice in event.get("choices", ())
-        for part in choice["delta"].get("tool_calls", ())
-    ]
-    return "".join(pieces)
-
-
-async def test_arguments_that_are_no_json_are_streamed_as_they_are() -> None:
-    async with FakeProvider(lambda view: call_text("look_up", "{oops")) as provider:
-        reply = await post(provider, "anthropic", stream=True)
-    assert "".join(_argument_pieces(event) for event in events_in(reply.text)) == "{oops"
-
-
-@pytest.mark.parametrize("wire", WIRES)
-async def test_a_web_page_may_come_instead(wire: str) -> None:
-    async with FakeProvider() as provider:
-        provider.faults.append(Fault(html=True))
-        reply = await post(provider, wire)
-    assert reply.headers["Content-Type"].startswith("text/html")
 
 
 # --- time and cost ----------------------------------------------------------------------------

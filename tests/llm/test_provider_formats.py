@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mail.llm.script import call, otherwise, say, think, when
+from mail.llm.script import call, say, think
 from tests.llm.provider_histories import HISTORIES
 from tests.support.provider import FakeProvider, PauseTurn, Redacted, Refuse, RunCode, Search
 from tests.support.provider.clients import WIRES, claude, events_in, openai_of, post
@@ -121,43 +121,6 @@ async def test_script_sees_the_same_conversation_on_every_wire(wire: str) -> Non
     assert len(request.messages) == {"completions": 5, "responses": 4, "anthropic": 3}[wire]
 
 
-@pytest.mark.parametrize("wire", WIRES)
-async def test_rules_of_the_script_language_take_the_providers_own_steps(wire: str) -> None:
-    script = [
-        when(body="hi").then(Search("x"), lambda view: RunCode("1", "1"), "done"),
-        otherwise("no"),
-    ]
-    async with FakeProvider(script) as provider:
-        reply = await post(provider, wire)
-    assert "done" in reply.text
-
-
-@pytest.mark.parametrize("wire", WIRES)
-async def test_default_script_finishes_the_task_on_every_wire(wire: str) -> None:
-    mail = "<incoming_message><from type='user'>ann</from><body>Tell me.</body></incoming_message>"
-    schema = {"type": "object", "properties": {"finish_message": {"type": "string"}}}
-    flat = {"type": "function", "name": "task_complete", "parameters": schema}
-    nested = {"type": "function", "function": {"name": "task_complete", "parameters": schema}}
-    changes: dict[str, Any] = {
-        "completions": {"messages": [{"role": "user", "content": mail}], "tools": [nested]},
-        "responses": {"input": [{"role": "user", "content": mail}], "tools": [flat]},
-        "anthropic": {
-            "messages": [{"role": "user", "content": mail}],
-            "tools": [{"name": "task_complete", "input_schema": schema}],
-        },
-    }[wire]
-    async with FakeProvider() as provider:
-        reply = (await post(provider, wire, **changes)).json()
-    arguments = {
-        "completions": lambda: json.loads(
-            reply["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]
-        ),
-        "responses": lambda: json.loads(reply["output"][0]["arguments"]),
-        "anthropic": lambda: reply["content"][0]["input"],
-    }[wire]()
-    assert arguments == {"finish_message": "Tell me."}
-
-
 # --- what only some formats have -------------------------------------------------------------
 
 
@@ -236,9 +199,3 @@ async def test_paused_turn_goes_on_where_it_stopped(midway: bool) -> None:
     first = ["thinking", use] if midway else ["thinking", use, result]
     assert kinds == [first, [result, "text"] if midway else ["text"], ["text"]]
     assert [reply.stop_reason for reply in replies] == ["pause_turn", "pause_turn", "end_turn"]
-
-
-@pytest.mark.parametrize("wire", ["completions", "responses"])
-async def test_pauses_are_nothing_elsewhere(wire: str) -> None:
-    async with FakeProvider(lambda view: ["One. ", PauseTurn(), "Two."]) as provider:
-        assert "Two." in (await post(provider, wire)).text

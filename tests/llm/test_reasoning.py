@@ -137,24 +137,6 @@ async def test_claude_turn_one_thinks_before_the_search_and_before_the_call(obje
     assert all(call.completion == {"role": "assistant", "content": blocks} for call in calls)
 
 
-@OBJECTS
-async def test_claude_turn_two_thinks_speaks_and_calls(objects: bool) -> None:
-    blocks = [thinking("Time to report."), text("Reporting."), tool_use("toolu_2", "report", n=1)]
-    calls = await anthropic_calls(*blocks, objects=objects)
-    assert traces(calls) == [("report", ["Time to report."], "Reporting.")]
-    assert calls[0].completion["content"] == blocks
-
-
-@OBJECTS
-async def test_claude_turn_three_thinks_and_answers(objects: bool) -> None:
-    blocks = [thinking("All is done."), text("Here you are.")]
-    calls = await anthropic_calls(*blocks, stop="end_turn", objects=objects)
-    assert traces(calls) == [("text_output", ["All is done."], None)]
-    assert calls[0].tool_args == {"content": "Here you are."}
-    assert uuid.UUID(calls[0].tool_call_id)
-    assert calls[0].completion["content"] == blocks
-
-
 async def test_a_call_without_thinking_before_it_has_none() -> None:
     assert traces(await anthropic_calls(tool_use("t1"))) == [("analyze_tradeoffs", None, None)]
     assert traces(await responses_calls(call_item("c1"))) == [("analyze_tradeoffs", None, None)]
