@@ -23,7 +23,6 @@ from mail.llm.profiles import PROXY_PREFIX, Profile
 from mail.llm.request import (
     BuiltinCall,
     BuiltinResult,
-    CallPiece,
     Delta,
     FunctionCall,
     ModelReply,
@@ -210,14 +209,9 @@ def decode(chunk: Any) -> Delta:
             delta.text_done = True
             delta.citations = tuple(one for one in citations if isinstance(one, Mapping))
     if delta.calls:
-        delta.calls = tuple(_marked(call) for call in delta.calls)
+        for call in delta.calls:
+            call.builtin = call.id.startswith(_SERVER_CALLS)
     return delta
-
-
-def _marked(call: CallPiece) -> CallPiece:
-    if not call.id.startswith(_SERVER_CALLS):
-        return call
-    return CallPiece(call.index, call.id, call.name, call.arguments, builtin=True)
 
 
 def server_tool(

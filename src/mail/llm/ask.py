@@ -194,16 +194,19 @@ class _Draft:
 
     def _finished(self) -> list[Part]:
         seen: set[str] = set()
-        return [
-            self._finished_call(part, seen) if isinstance(part, _Call) else part
-            for part in self._parts
-        ]
-
-    def _finished_call(self, call: _Call, seen: set[str]) -> Part:
-        arguments = _joined(call.arguments)
-        if call.builtin:
-            return server_tool(call.id, call.name, arguments, self._results.get(call.id))
-        return FunctionCall(unique_id(call.id, seen), call.name or "unnamed_tool", arguments)
+        finished: list[Part] = []
+        for part in self._parts:
+            if not isinstance(part, _Call):
+                finished.append(part)
+                continue
+            name, text = part.name, _joined(part.arguments)
+            if part.builtin:
+                found = self._results.get(part.id)
+                finished.append(server_tool(part.id, name, text, found))
+            else:
+                call_id = unique_id(part.id, seen)
+                finished.append(FunctionCall(call_id, name or "unnamed_tool", text))
+        return finished
 
 
 def _text_blocks(
@@ -416,7 +419,9 @@ async def ask(
         rest = _Rest(sink, reply.parts)
         more = await _one(model, replace(request, messages=so_far), rest, report)
         parts = with_results((*reply.parts, *more.parts))
-        reply = replace(more, parts=parts, wire=reply.wire, usage=_sum(reply, more))
+        both = reply.usage and more.usage and reply.usage + more.usage
+        usage = both or reply.usage or more.usage
+        reply = replace(more, parts=parts, wire=reply.wire, usage=usage)
         if not more.parts:
             break  # it has nothing to add
     return reply
@@ -462,9 +467,3 @@ def _unfinished(reply: ModelReply) -> bool:
     if reply.wire != "anthropic" or not reply.parts or reply.calls or reply.finish in REFUSED:
         return False
     return isinstance(reply.parts[-1], BuiltinCall | BuiltinResult)
-
-
-def _sum(reply: ModelReply, more: ModelReply) -> Usage | None:
-    if reply.usage is None or more.usage is None:
-        return reply.usage or more.usage
-    return reply.usage + more.usage

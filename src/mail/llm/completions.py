@@ -17,7 +17,7 @@ from mail.llm.history import (
 )
 from mail.llm.profiles import UNKNOWN, Forced, Profile, merged
 from mail.llm.request import CallPiece, Delta, FunctionCall, ModelReply, ModelRequest, Thought
-from mail.llm.thinking import effort_arguments, may_think, thinking_arguments
+from mail.llm.thinking import effort_arguments, forced_by, may_think, thinking_arguments
 from mail.llm.tools import choice_name, tools_for
 
 _CACHED: Final = {"type": "ephemeral"}
@@ -63,7 +63,7 @@ def encode(request: ModelRequest, profile: Profile = UNKNOWN) -> dict[str, Any]:
     reader = reader_of(request)
     exchanges = [_readable(one, reader) for one in conversation(request.messages, profile)]
     choice = tool_choice(request.tool_choice, request.tools)
-    forced = profile.forcing(choice) if request.tools else None
+    forced = forced_by(choice, profile) if request.tools else None
     thinking = _thinking(request, exchanges, profile, forced)
     if forced == "unless_thinking":
         forced = "auto" if thinking.asked else "ok"
@@ -191,7 +191,9 @@ def _assistant(reply: Replied, profile: Profile, keep_reasoning: bool) -> dict[s
     if reply.wire == "completions":
         message: dict[str, Any] = plain_copy(reply.entries[0])
     else:
-        message = _translated(reply)
+        calls = [_wire_call(call) for call in reply.calls]
+        message = {"role": "assistant", "content": reply.text or (None if calls else "")}
+        message |= {"tool_calls": calls} if calls else {}
     if not keep_reasoning:
         for name in _REASONING_FIELDS:
             message.pop(name, None)
@@ -205,15 +207,6 @@ def _assistant(reply: Replied, profile: Profile, keep_reasoning: bool) -> dict[s
             message["content"] = None
         if message.get("content") is None and not profile.null_content:
             message["content"] = ""
-    return message
-
-
-def _translated(reply: Replied) -> dict[str, Any]:
-    """Return another format's reply as a chat message: its text and its calls."""
-    message: dict[str, Any] = {"role": "assistant", "content": reply.text}
-    if reply.calls:
-        message["content"] = reply.text or None
-        message["tool_calls"] = [_wire_call(call) for call in reply.calls]
     return message
 
 

@@ -114,34 +114,18 @@ def load_library() -> Any:
             warnings.filterwarnings("ignore", message=message)
         litellm = importlib.import_module("litellm")
         litellm.suppress_debug_info = True  # it prints advertisements to standard output otherwise
-        _listen()
+        httpx: Any = importlib.import_module("httpx")
+        default: Any = importlib.import_module("litellm.llms.custom_httpx.aiohttp_transport")
+        listen_to(default.LiteLLMAiohttpTransport, httpx.AsyncHTTPTransport)
         _take_over_log(litellm)
         give_threads_to(*(importlib.import_module(name) for name in _IN_THREADS))
         keep_from_asking()
-        _download_nothing(litellm)
+        # It would ask Hugging Face for the length of a context, and for tokenizers to count with.
+        litellm.disable_hf_tokenizer_download = True
+        utils: Any = importlib.import_module("litellm.utils")
+        utils._get_max_position_embeddings = lambda model_name: None  # noqa: SLF001
         setattr(litellm, _READY, True)
     return litellm
-
-
-def _listen() -> None:
-    """Hear the bytes of every response: the library goes through one of two transports."""
-    httpx: Any = importlib.import_module("httpx")
-    default: Any = importlib.import_module("litellm.llms.custom_httpx.aiohttp_transport")
-    listen_to(default.LiteLLMAiohttpTransport, httpx.AsyncHTTPTransport)
-
-
-def _download_nothing(litellm: Any) -> None:
-    """Keep the library from asking Hugging Face about models: it would block the event loop.
-
-    It would ask for the length of a model's context, and for tokenizers to count tokens with.
-    """
-    litellm.disable_hf_tokenizer_download = True
-    utils: Any = importlib.import_module("litellm.utils")
-    utils._get_max_position_embeddings = _unknown_length  # noqa: SLF001
-
-
-def _unknown_length(model_name: str) -> None:
-    """Say that nobody knows how long a model's context is."""
 
 
 class _Relay(logging.Handler):

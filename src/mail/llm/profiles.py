@@ -20,7 +20,6 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 
 from mail.config.toml import find_config_file, read_config
-from mail.core.agents import ToolChoice
 from mail.core.schema import problem_text
 from mail.errors import ConfigError
 from mail.llm.provider_env import asks_openai
@@ -178,12 +177,6 @@ class Profile:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     without: Annotated[tuple[str, ...], AfterValidator(_dispensable)] = ()
     row: str = ""
-
-    def forcing(self, choice: ToolChoice) -> Forced | None:
-        """Return how a tool choice is made that forces the model; None for one that does not."""
-        if choice in ("auto", "none"):
-            return None
-        return self.forced_any if isinstance(choice, str) else self.forced_named
 
     def nearest(self, effort: str) -> str:
         """Return the effort nearest to one that is asked for, of those that the model takes.

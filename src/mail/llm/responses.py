@@ -66,7 +66,7 @@ def encode(request: ModelRequest, profile: Profile = UNKNOWN) -> dict[str, Any]:
     items = list(_items(request, profile))
     wire: dict[str, Any] = {"model": request.model, "input": items, "store": False}
     if items and items[0].get("role") == "system":
-        wire["instructions"] = _plain_text(items.pop(0))
+        wire["instructions"] = text_of(items.pop(0))
     elif request.system:
         wire["instructions"] = request.system
     include = []
@@ -150,8 +150,11 @@ def _reply_items(reply: Replied, reader: str | None) -> Iterator[dict[str, Any]]
             yield {"type": "function_call", **item}
         return
     if reader is not None and _readable(reply.entries, reader):
-        items = _without_tail(reply.entries)
-        yield from ({k: plain_copy(v) for k, v in i.items() if k != SEALED_BY} for i in items)
+        end = len(reply.entries)
+        while end and reply.entries[end - 1].get("type") == "reasoning":
+            end -= 1  # reasoning must lead to something
+        for kept in reply.entries[:end]:
+            yield {k: plain_copy(v) for k, v in kept.items() if k != SEALED_BY}
     else:
         yield from map(plain_copy, _without_reasoning(reply.entries))
 
@@ -159,14 +162,6 @@ def _reply_items(reply: Replied, reader: str | None) -> Iterator[dict[str, Any]]
 def _readable(items: Sequence[Mapping[str, Any]], reader: str) -> bool:
     """Tell whether the reasoning among items may go to a reader; older entries do not say."""
     return all(item.get(SEALED_BY, reader) == reader for item in items)
-
-
-def _without_tail(items: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """Return items up to the last that is no reasoning: reasoning must lead to something."""
-    end = len(items)
-    while end and items[end - 1].get("type") == "reasoning":
-        end -= 1
-    return items[:end]
 
 
 def _without_reasoning(items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -179,13 +174,6 @@ def _without_reasoning(items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str,
             yield dict(item)
         elif item.get("type") != "reasoning":
             yield {key: value for key, value in item.items() if key != "id"}
-
-
-def _plain_text(message: Mapping[str, Any]) -> str:
-    content = message.get("content")
-    if isinstance(content, str):
-        return content
-    return "".join(str(part.get("text") or "") for part in content or ())
 
 
 def decode(event: Any) -> Delta | None:

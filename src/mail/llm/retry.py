@@ -47,7 +47,9 @@ class RetryPolicy:
             left: The seconds left of the call's deadline.
         """
         limited = error.status == _RATE_LIMITED
-        if not limited and not _may_heal(error.status):
+        status = error.status or _REQUEST_TIMEOUT  # a broken connection has none
+        server = status >= _SERVER_ERROR and status != _NOT_IMPLEMENTED
+        if not (limited or server or status == _REQUEST_TIMEOUT):
             return None
         most = self.rate_limit_attempts if limited else self.attempts
         if attempt >= min(most, error.most_attempts or most):
@@ -60,12 +62,6 @@ class RetryPolicy:
         # Full jitter: callers that failed together do not come back together.
         wait += random.uniform(0.0, min(self.cap, self.base * 2.0**attempt))  # noqa: S311 - jitter
         return wait if wait < left else None
-
-
-def _may_heal(status: int | None) -> bool:
-    if status is None or status == _REQUEST_TIMEOUT:
-        return True
-    return status >= _SERVER_ERROR and status != _NOT_IMPLEMENTED
 
 
 async def answered(

@@ -66,8 +66,10 @@ class LLMSettings:
             ConfigError: an unknown effort, a number of tokens that is no whole number above 0, a
                 time that is no number above 0, or a budget that leaves no tokens for the answer.
         """
-        times = _times(timeout=timeout, deadline=deadline)
-        _check_effort(reasoning_effort)
+        _check_times(timeout=timeout, deadline=deadline)
+        if reasoning_effort is not None and reasoning_effort not in EFFORTS:
+            known = ", ".join(EFFORTS)
+            raise ConfigError(f"reasoning_effort '{reasoning_effort}' is not one of {known}")
         _check_tokens(thinking_budget=thinking_budget, max_tokens=max_tokens)
         if thinking_budget is not None:
             if max_tokens is not None and max_tokens <= thinking_budget:
@@ -82,15 +84,10 @@ class LLMSettings:
             reasoning_effort=reasoning_effort,
             thinking_budget=thinking_budget,
             max_tokens=max_tokens,
+            timeout=timeout,
+            deadline=deadline,
             sampling={name: value for name, value in sampling.items() if value is not None},
-            **times,
         )
-
-
-def _check_effort(effort: object) -> None:
-    if effort is None or (isinstance(effort, str) and effort in EFFORTS):
-        return
-    raise ConfigError(f"reasoning_effort '{effort}' is not one of {', '.join(EFFORTS)}")
 
 
 def _check_tokens(**given: object) -> None:
@@ -103,16 +100,10 @@ def _check_tokens(**given: object) -> None:
             raise ConfigError(f"{name} must be at least 1, got {value}")
 
 
-def _times(**given: float | None) -> dict[str, float]:
-    """Return the times that are given, once they make sense."""
-    times = {name: seconds for name, seconds in given.items() if seconds is not None}
-    for name, seconds in times.items():
-        if not _is_duration(seconds):
-            raise ConfigError(f"{name} must be a number of seconds above 0, got {seconds!r}")
-    return times
-
-
-def _is_duration(seconds: object) -> bool:
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        return False
-    return 0 < seconds < float("inf")
+def _check_times(**given: Any) -> None:
+    for name, value in given.items():
+        if value is None:
+            continue
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not 0 < float(value) < float("inf"):
+            raise ConfigError(f"{name} must be a number of seconds above 0, got {value!r}")
