@@ -11,7 +11,7 @@ import re
 import string
 import uuid
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -164,57 +164,29 @@ def is_reply_item(entry: Mapping[str, Any]) -> bool:
     return kind != "message" or entry.get("role") == "assistant"
 
 
-def _chat_calls(message: Mapping[str, Any]) -> Iterator[FunctionCall]:
-    for call in message.get("tool_calls") or ():
-        function = call.get("function") or {}
-        name, arguments = function.get("name") or "", function.get("arguments") or ""
-        yield FunctionCall(call.get("id") or "", name, arguments)
-
-
-def _block_calls(blocks: Iterable[Any]) -> Iterator[FunctionCall]:
-    for block in blocks:
-        if isinstance(block, Mapping) and block.get("type") == "tool_use":
-            arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
-            yield FunctionCall(block.get("id") or "", block.get("name") or "", arguments)
-
-
-def _item_calls(items: Iterable[Mapping[str, Any]]) -> Iterator[FunctionCall]:
-    for item in items:
-        if item.get("type") == "function_call":
-            name, arguments = item.get("name") or "", item.get("arguments") or ""
-            yield FunctionCall(item.get("call_id") or "", name, arguments)
-
-
-def _reply(message: Mapping[str, Any]) -> Replied:
+def _reply(entries: Sequence[Mapping[str, Any]]) -> Replied:
+    """Read one reply: a message of the assistant, or output items of the Responses API."""
+    message = entries[0]
     content = message.get("content")
-    if isinstance(content, list) and not message.get("tool_calls"):
-        return Replied("anthropic", (message,), tuple(_block_calls(content)))
-    return Replied("completions", (message,), tuple(_chat_calls(message)))
-
-
-class _Results:
-    """The tool results of a history by call id, each handed out once and only to earlier calls."""
-
-    def __init__(self, messages: Sequence[Mapping[str, Any]]) -> None:
-        self._found: dict[str, deque[tuple[int, str]]] = {}
-        for position, message in enumerate(messages):
-            if (call_id := _result_id(message)) is not None:
-                found = self._found.setdefault(call_id, deque())
-                found.append((position, _result_text(message)))
-        self._taken: set[int] = set()
-
-    def take(self, call_id: str, after: int) -> str:
-        """Return a call's result."""
-        found = self._found.get(call_id, deque())
-        while found:
-            position, text = found.popleft()
-            if position > after:
-                self._taken.add(position)
-                return text
-        return NO_RESULT
-
-    def is_taken(self, position: int) -> bool:
-        return position in self._taken
+    wire: Wire = "completions"
+    made: list[tuple[Any, Any, Any]]
+    if is_reply_item(message):
+        wire = "responses"
+        items = [item for item in entries if item.get("type") == "function_call"]
+        made = [(item.get("call_id"), item.get("name"), item.get("arguments")) for item in items]
+    elif isinstance(content, list) and not message.get("tool_calls"):
+        wire = "anthropic"
+        blocks = [block for block in content if isinstance(block, Mapping)]
+        made = [
+            (use.get("id"), use.get("name"), json.dumps(use.get("input") or {}, ensure_ascii=False))
+            for use in blocks
+            if use.get("type") == "tool_use"
+        ]
+    else:
+        calls = [(call, call.get("function") or {}) for call in message.get("tool_calls") or ()]
+        made = [(call.get("id"), of.get("name"), of.get("arguments")) for call, of in calls]
+    found = tuple(FunctionCall(*(text or "" for text in call)) for call in made)
+    return Replied(wire, tuple(entries), found)
 
 
 def _result_id(message: Mapping[str, Any]) -> str | None:
@@ -324,23 +296,29 @@ def conversation(
         messages: The history's entries.
         profile: What the model accepts that the history is for.
     """
-    results = _Results(messages)
+    results: dict[str, deque[tuple[int, str]]] = {}
+    for position, message in enumerate(messages):
+        if (call_id := _result_id(message)) is not None:
+            results.setdefault(call_id, deque()).append((position, _result_text(message)))
+    taken: set[int] = set()
     seen: dict[str, int] = {}
     exchanges: list[Said | Replied] = []
     for position, entries in _groups(messages):
         entry = entries[0]
         if _result_id(entry) is not None:
-            if not results.is_taken(position):
+            if position not in taken:
                 text = f"Tool result: {_result_text(entry)}"
                 exchanges.append(Said({"role": "user", "content": text}))
-            continue
-        if is_reply_item(entry):
-            reply = Replied("responses", tuple(entries), tuple(_item_calls(entries)))
-        elif entry.get("role") == "assistant":
-            reply = _reply(entry)
+        elif is_reply_item(entry) or entry.get("role") == "assistant":
+            reply = _reply(entries)
+            for call in reply.calls:
+                found = results.get(call.id, deque())
+                while found and found[0][0] < position:
+                    found.popleft()  # of an earlier call with this id
+                at, text = found.popleft() if found else (-1, NO_RESULT)
+                taken.add(at)
+                reply.results.append(text)
+            exchanges.append(_sendable(reply, seen, profile))
         else:
             exchanges.append(_said(entry))
-            continue
-        reply.results.extend(results.take(call.id, position) for call in reply.calls)
-        exchanges.append(_sendable(reply, seen, profile))
     return exchanges
