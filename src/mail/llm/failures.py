@@ -161,9 +161,7 @@ def model_error(
             "https:// and name a host"
         )
         return ModelError(f"model call failed: {reason}", status=_BAD_REQUEST)
-    mistake = None if began else _missing(chain)
-    if mistake is None and not began and answered is None:
-        mistake = _mistake(chain)
+    mistake = None if began else _mistake(chain, answered)
     if mistake is not None:
         reason = f"this request cannot be made: {_shown(mistake)}"
         return ModelError(
@@ -234,26 +232,20 @@ def _is_a(error: BaseException, name: str) -> bool:
     return any(name in kind.__name__ for kind in type(error).__mro__)
 
 
-def _mistake(chain: Sequence[BaseException]) -> BaseException | None:
-    """Return the exception that kept the request from being written, if that is what happened."""
-    if any(_broke_transport(error) for error in chain):
+def _mistake(chain: Sequence[BaseException], answered: int | None) -> BaseException | None:
+    """Return the exception that kept the request from being written, if that is what happened.
+
+    The library wraps some failed imports as a server error, and those would be tried again.
+    """
+    failed = [error for error in chain if isinstance(error, ImportError)]
+    if failed and not any(_is_a(error, "HTTPStatusError") for error in chain):
+        return next((error for error in failed if error.name), failed[-1])
+    if answered is not None or any(_broke_transport(error) for error in chain):
         return None
     raised = (error for error in chain if _package(type(error)) not in _LIBRARIES)
     cause = next(raised, None)
     found = isinstance(cause, _MISTAKES) and not isinstance(cause, _GARBAGE)
     return cause if found else None
-
-
-def _missing(chain: Sequence[BaseException]) -> BaseException | None:
-    """Return the failed import that kept the request from being written.
-
-    The library wraps some as a server error, and those would be tried again.
-    """
-    if any(_is_a(error, "HTTPStatusError") for error in chain):
-        return None
-    failed = [error for error in chain if isinstance(error, ImportError)]
-    named = (error for error in failed if error.name)
-    return next(named, failed[-1] if failed else None)
 
 
 def _package(kind: type) -> str:
@@ -416,30 +408,25 @@ def _named_status(body: Any) -> int | None:
 
 def _retry_after(chain: Sequence[BaseException], body: Any) -> float | None:
     """Return how many seconds the provider wants to be left alone; nonsense counts as nothing."""
-    for name, read in (("retry-after-ms", _milliseconds), ("retry-after", _seconds)):
+    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         given = (_headers(error).get(name) for error in chain)
-        value = next(filter(None, given), None)
-        seconds = None if value is None else read(value)
-        if seconds is not None and math.isfinite(seconds) and seconds >= 0:
+        seconds = _seconds(next(filter(None, given), "")) / unit
+        if math.isfinite(seconds) and seconds >= 0:
             return seconds
-    return next(filter(None, (_delay(detail) for detail in _details(body))), None)
+    for detail in _details(body):  # a ``RetryInfo``: 45.8s
+        if told := re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)s", str(detail.get("retryDelay"))):
+            return float(told[1]) or None
+    return None
 
 
-def _milliseconds(value: str) -> float | None:
-    try:
-        return float(value) / 1000
-    except ValueError:
-        return None
-
-
-def _seconds(value: str) -> float | None:
+def _seconds(value: str) -> float:
+    """Return the seconds that a header tells, also as a date; NaN for nonsense."""
     try:
         return float(value)
     except ValueError:
-        try:
+        with contextlib.suppress(ValueError):
             return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
-        except ValueError:
-            return None
+    return math.nan
 
 
 def _details(body: Any) -> Iterator[Mapping[str, Any]]:
@@ -448,12 +435,6 @@ def _details(body: Any) -> Iterator[Mapping[str, Any]]:
         found = level.get("details") if isinstance(level, Mapping) else None
         if isinstance(found, Sequence) and not isinstance(found, str):
             yield from (detail for detail in found if isinstance(detail, Mapping))
-
-
-def _delay(detail: Mapping[str, Any]) -> float | None:
-    """Return the seconds of a ``RetryInfo``: ``45.8s``."""
-    told = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)s", str(detail.get("retryDelay")))
-    return float(told[1]) if told else None
 
 
 def _for_today(body: Any) -> bool:
