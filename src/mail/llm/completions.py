@@ -100,7 +100,7 @@ def _readable(exchange: Said | Replied, reader: str) -> Said | Replied:
 
 @dataclass(frozen=True, slots=True)
 class _Thinking:
-    """What asks a model to think or not to, whether it is asked, and what goes back of before."""
+    """The arguments about thinking, whether they ask for it, and whether thoughts go back."""
 
     arguments: Mapping[str, Any]
     asked: bool

@@ -180,7 +180,7 @@ language, at most {words} words, and nothing but the summary."""
 
 @dataclass(slots=True, eq=False)
 class _Record:
-    """What is remembered of one agent's history in one task.
+    """The summary of one agent's history in one task.
 
     ``summary`` stands for the first ``covered`` entries, the last of which has the ``mark``.
     ``failed_at`` is the length of the history when no summary could be had.

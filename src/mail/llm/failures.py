@@ -85,7 +85,7 @@ _GARBAGE: Final = (json.JSONDecodeError, UnicodeDecodeError)
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What an error of a provider's names; each is empty where the provider says nothing of it.
+    """The parts of a provider's error; each is empty where the provider says nothing of it.
 
     ``text`` is the provider's message, ``generation`` what the model wrote and the provider did not
     accept as a call. Secrets are taken out of all the others, and all are bounded.

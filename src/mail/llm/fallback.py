@@ -34,7 +34,7 @@ REMEMBERED: Final = 3600.0
 
 
 class Place(NamedTuple):
-    """Where something was learnt; the key is only there as a hash."""
+    """The address, key (as a hash), model and format of calls: where something was learnt."""
 
     address: str
     key: str
@@ -49,7 +49,7 @@ class Place(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """What a refusal changes.
+    """A change of a profile after a refusal.
 
     ``refused`` tells people what the model refused, ``fields`` are those of the profile. What is
     not ``lasting`` holds for the call under way alone: another task's history may be fine.
@@ -70,7 +70,7 @@ class Changed(NamedTuple):
 
 
 class Adaptations:
-    """What models turned out to accept, for all agents of a process. Threads may share it.
+    """The changes that models needed, for all agents of a process. Threads may share it.
 
     Args:
         clock: Tells the time in seconds; what was learnt is forgotten after `REMEMBERED`.
@@ -125,7 +125,7 @@ def process_adaptations() -> Adaptations:
 
 
 class Tries:
-    """What one call has gone through: its changes, and the profile of its last try.
+    """The tries of one call: the changes made so far, and the profile of the last try.
 
     Args:
         adaptations: What was learnt, and where to put what this call learns.
@@ -203,7 +203,7 @@ _Fixed = Mapping[str, Any]
 
 
 class _Rule(NamedTuple):
-    """What to change after a refusal whose text a pattern finds.
+    """A change to make after a refusal whose text a pattern finds.
 
     ``fields`` are what to change, or return it, or None where that would change nothing.
     """

@@ -61,7 +61,7 @@ class Replied:
 
     @property
     def text(self) -> str:
-        """What the model said."""
+        """The text of the reply."""
         said = (entry for entry in self.entries if entry.get("type", "message") == "message")
         return "\n".join(filter(None, map(text_of, said)))
 

@@ -88,7 +88,7 @@ _Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What a model accepts and needs. The defaults are those of one that nobody knows.
+    """The facts about a model. The defaults are those of one that nobody knows.
 
     Attributes:
         wire: The format in which it is spoken to.
@@ -414,7 +414,7 @@ _MARKED_HOSTS: Final = frozenset({*_BLOCK_HOSTS, "bedrock"})
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What LiteLLM's tables know of a model.
+    """The facts that LiteLLM's tables have of a model.
 
     ``model`` is its name without a proxy's prefix, ``name`` also without the provider's.
     """
@@ -498,7 +498,7 @@ class _Known:
 
     @property
     def _table(self) -> Mapping[str, Any]:
-        """What LiteLLM's own table says of the model."""
+        """The model's entry in LiteLLM's own table."""
         table: Mapping[str, Mapping[str, Any]] = self.litellm.model_cost
         return table.get(f"{self.provider}/{self.name}") or table.get(self.name) or {}
 

@@ -18,7 +18,7 @@ Wire = Literal["completions", "responses", "anthropic"]
 
 
 class Endpoint(NamedTuple):
-    """Where an agent's provider is, if it is not the environment's one.
+    """The address and key of an agent's provider, if they are not the environment's.
 
     ``base`` is its address and ``key`` the environment variable with the key for it.
     """
@@ -152,7 +152,7 @@ class BuiltinCall:
 
 @dataclass(frozen=True, slots=True)
 class BuiltinResult:
-    """What a provider's own tool found, as a block of the reply."""
+    """The result of a provider's own tool, as a block of the reply."""
 
     native: Mapping[str, Any]
 

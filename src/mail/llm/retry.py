@@ -26,7 +26,7 @@ _NOT_IMPLEMENTED: Final = 501
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How often a call is tried and how long it waits in between.
+    """The number of attempts of a call, and the pauses in between.
 
     A ``Retry-After`` up to ``longest_wait`` seconds is waited for here, and a random time beyond
     it; a longer one ends the call, so that the engine can free the slot and come back later.

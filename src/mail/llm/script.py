@@ -95,7 +95,7 @@ def fail(reason: str, *, status: int | None = None, retry_after: float | None = 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """When the condition holds, reply with the steps."""
+    """A condition, and the steps to reply with where it holds."""
 
     condition: Callable[[ScriptView], bool]
     steps: tuple[Step | str | Maker, ...]
@@ -106,7 +106,7 @@ Script = Maker | Sequence[Rule]
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """What `when` returns: the condition of a rule that has no steps yet."""
+    """The condition of a rule that has no steps yet, as `when` returns it."""
 
     condition: Callable[[ScriptView], bool]
 

@@ -106,7 +106,7 @@ class ScriptView:
 
     @property
     def sender(self) -> str:
-        """Who sent the newest mail."""
+        """The sender of the newest mail."""
         return self.mail.sender
 
     @property

@@ -21,7 +21,7 @@ _ROOM_FOR_ANSWER: Final = 4000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LLMSettings:
-    """What a call asks for beside its messages.
+    """The settings of a call, beside its messages.
 
     ``timeout`` is the longest silence of the provider in seconds, ``deadline`` the longest a call
     may take with all its retries; None is as long as the model needs. ``sampling`` are arguments

@@ -47,7 +47,7 @@ _TOO_LATE: Final = "model call failed: the provider did not answer in time"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long a call is waited for, in seconds.
+    """The time limits of a call, in seconds.
 
     ``silence`` bounds the time in which nothing arrives, None if that says nothing; ``total`` the
     call with its retries. ``thinks`` tells whether the model is paid for what it does in silence.
@@ -59,7 +59,7 @@ class Patience:
 
     @property
     def read(self) -> float:
-        """What a library may wait for the next byte; we are to give up before it does."""
+        """The library's own limit for the next byte; we are to give up before it does."""
         return (self.total if self.silence is None else self.silence) + _SLACK
 
 
