@@ -419,21 +419,13 @@ def split_at(messages: Sequence[Entry], keep: int, *, wait: bool = True) -> int:
     answered = _answered_at(messages, len(messages) if wait else -1)
     cut, open_until = 0, -1
     for place in range(first, latest + 1):
-        if place > first and open_until < place and _begins(messages, place):
+        entry, before = messages[place], messages[place - 1]
+        reply = entry.get("role") == "assistant" or is_reply_item(entry)
+        begins = not _is_result(entry) and (not reply or _is_result(before))
+        if place > first and open_until < place and begins:
             cut = place
         open_until = max(open_until, answered.get(place, -1))
     return cut
-
-
-def _begins(messages: Sequence[Entry], place: int) -> bool:
-    """Tell whether an exchange, or at least a message to the agent, begins at a place."""
-    if _is_result(messages[place]):
-        return False
-    return not _is_reply(messages[place]) or _is_result(messages[place - 1])
-
-
-def _is_reply(entry: Entry) -> bool:
-    return entry.get("role") == "assistant" or is_reply_item(entry)
 
 
 def _is_result(entry: Entry) -> bool:

@@ -394,10 +394,17 @@ def _shown_answer(content: bytes, secrets: Sequence[str]) -> str:
     for event in events:
         for path, text in _texts(event):
             spoken.setdefault(path, []).append(text)
-    hidden = {path for path, pieces in spoken.items() if _has_secret(pieces, secrets)}
-    return "\n".join(
-        _shown_line(line, event, hidden, secrets) for line, event in zip(lines, events, strict=True)
-    )
+    hidden = set()
+    for path, pieces in spoken.items():
+        whole = _OPAQUE.sub("", "".join(pieces))
+        if len(pieces) > 1 and redact_foreign(whole, secrets, len(whole)) != whole:
+            hidden.add(path)
+    shown = []
+    for line, event in zip(lines, events, strict=True):
+        holds = event is not None and any(path in hidden for path, _ in _texts(event))
+        text = f"{_DATA} {json.dumps(_without(event, hidden))}" if holds else line
+        shown.append(_clean(text, secrets))
+    return "\n".join(shown)
 
 
 def _event(line: str) -> Any:
@@ -420,20 +427,6 @@ def _texts(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, 
     elif isinstance(value, dict) and len(path) < _DEEPEST:
         for name, item in value.items():
             yield from _texts(item, (*path, name))
-
-
-def _has_secret(pieces: Sequence[str], secrets: Sequence[str]) -> bool:
-    """Tell whether there is a secret in a text that is in none of its pieces."""
-    if len(pieces) == 1:
-        return False
-    whole = _OPAQUE.sub("", "".join(pieces))
-    return redact_foreign(whole, secrets, len(whole)) != whole
-
-
-def _shown_line(line: str, event: Any, hidden: set[tuple[Any, ...]], secrets: Sequence[str]) -> str:
-    if event is None or not any(path in hidden for path, _ in _texts(event)):
-        return _clean(line, secrets)
-    return _clean(f"{_DATA} {json.dumps(_without(event, hidden))}", secrets)
 
 
 def _without(value: Any, hidden: set[tuple[Any, ...]], path: tuple[Any, ...] = ()) -> Any:
