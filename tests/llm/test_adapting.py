@@ -133,6 +133,28 @@ ROWS: list[tuple[str, str, dict[str, Any], int, dict[str, Any]]] = [
     ("vllm-bare", "ours", {"tool_choice": "auto"}, 1, {"tool_choice": "required"}),
     ("nim-bare", "ours", {"tool_choice": "auto"}, 1, {"tool_choice": "required"}),
     ("xai", "grok-4-ours", {"settings": settings(reasoning_effort="low")}, 1, {}),
+    ("nim", "meta/llama-ours", {"messages": HISTORY}, 1, {"tool_choice": "required"}),
+    (
+        "openai",
+        "gpt-5-pro",
+        {"settings": settings(reasoning_effort="low"), "tool_format": "responses"},
+        1,
+        {"reasoning": {"summary": "auto", "effort": "high"}},
+    ),
+    (
+        "openai",
+        "o3",
+        {"settings": settings(reasoning_effort="minimal"), "tool_format": "responses"},
+        1,
+        {"reasoning": {"summary": "auto", "effort": "low"}},
+    ),
+    (
+        "openai",
+        "gpt-5-chat-latest",
+        {"settings": settings(reasoning_effort="low"), "tool_format": "responses"},
+        1,
+        {},
+    ),
     (
         "groq",
         "qwen/qwen-ours",
