@@ -7,16 +7,12 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from mail.errors import ConfigError
+from mail.llm.settings import SAMPLING
 
 _CHOICES: Final = ("auto", "required", "none")
 _LONGEST_SHOWN: Final = 12
 _VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]*")
 _HOTTEST: Final = 2
-SAMPLING: Final = (
-    *("temperature", "top_p", "top_k", "seed"),
-    *("frequency_penalty", "presence_penalty", "stop"),
-)
-"""How a model chooses words: parameters of agents, and arguments of providers' calls."""
 
 
 @contextmanager
@@ -124,7 +120,7 @@ def check_endpoint(api_base: object, api_key: object, *, use_proxy: bool) -> Non
 
 
 def checked_sampling(values: Sequence[object]) -> dict[str, object]:
-    """Return the settings of `SAMPLING` that are given, once their types are right.
+    """Return what is given of `SAMPLING` (`mail.llm.settings`), once the types are right.
 
     Raises:
         ConfigError: naming the parameter.
@@ -132,7 +128,7 @@ def checked_sampling(values: Sequence[object]) -> dict[str, object]:
     given = zip(SAMPLING, values, strict=True)
     set_ones = {name: value for name, value in given if value is not None}
     for name, value in set_ones.items():
-        whole = name in ("top_k", "seed")
+        whole = SAMPLING[name] is int
         if name == "stop":
             check_listed(name, value, str, "texts")
         elif isinstance(value, bool) or not isinstance(value, int if whole else int | float):

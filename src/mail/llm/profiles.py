@@ -24,7 +24,7 @@ from mail.core.schema import problem_text
 from mail.errors import ConfigError
 from mail.llm.provider_env import asks_openai
 from mail.llm.request import ToolFormat, Wire
-from mail.llm.settings import EFFORTS
+from mail.llm.settings import EFFORTS, SAMPLING
 
 T = TypeVar("T")
 
@@ -275,18 +275,17 @@ def _adapter() -> TypeAdapter[Profile]:
 def _arguments() -> TypeAdapter[Any]:
     """Return the arguments whose types are the same everywhere; providers have more."""
     types: dict[Any, tuple[str, ...]] = {
-        float: ("frequency_penalty", "min_p", "presence_penalty", "repeat_penalty"),
-        int: ("num_predict", "seed", "top_k"),
+        float: ("min_p", "repeat_penalty"),
+        int: ("num_predict",),
         _Tokens: ("max_completion_tokens", "max_output_tokens", "max_tokens", "num_ctx"),
-        Annotated[float, Field(ge=0)]: ("temperature",),
-        Annotated[float, Field(ge=0, le=1)]: ("top_p",),
         dict[str, Any]: (_EXTRA_BODY, "metadata", "reasoning", "thinking"),
         dict[str, float]: ("logit_bias",),
         dict[str, str]: ("extra_headers",),
         bool: ("parallel_tool_calls",),
         str: ("reasoning_effort", "service_tier", "user"),
     }
-    shape: dict[str, Any] = {name: (kind, None) for kind, names in types.items() for name in names}
+    known = {name: kind for kind, names in types.items() for name in names} | dict(SAMPLING)
+    shape: dict[str, Any] = {name: (kind, None) for name, kind in known.items()}
     strict = ConfigDict(extra="allow", strict=True)
     return TypeAdapter(create_model("Arguments", __config__=strict, **shape))
 

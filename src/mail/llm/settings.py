@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from pydantic import Field
 
 from mail.errors import ConfigError
 
@@ -14,6 +16,19 @@ EFFORT_BUDGETS: Final[Mapping[str, int]] = MappingProxyType(
     {"minimal": 2000, "low": 4000, "medium": 8000, "high": 16000, "xhigh": 24000, "max": 28000}
 )
 """Thinking tokens for each ``reasoning_effort`` but ``none``, the least first."""
+
+SAMPLING: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "temperature": Annotated[float, Field(ge=0)],
+        "top_p": Annotated[float, Field(ge=0, le=1)],
+        "top_k": int,
+        "seed": int,
+        "frequency_penalty": float,
+        "presence_penalty": float,
+        "stop": list[str] | str,
+    }
+)
+"""How a model chooses words: parameters of agents, and arguments of calls, with their types."""
 
 _FOR_BUDGETS: Final = ("minimal", "low", "medium", "high")
 _ROOM_FOR_ANSWER: Final = 4000
