@@ -100,7 +100,7 @@ async def test_a_record_without_its_runs_number_cancels_no_later_response(
         model="m", input="hang on", previous_response_id=first.id, background=True
     )
     await office.desk.entered.wait()
-    await records.end(replace(old.record, began=0))
+    await records.end(replace(old, began=0))
     with pytest.raises(BadRequestError, match=f"cancel '{second.id}'"):
         await openai.responses.cancel(first.id)
     assert (await openai.responses.retrieve(second.id)).status == "in_progress"

@@ -4,17 +4,19 @@ import json
 import time
 import uuid
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence, Set
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from mail.api.swarm import MAILSwarm
 from mail.core.events import TERMINAL_KINDS, TaskEvent
+from mail.core.runtime.runs import FollowedRun, Run
+from mail.core.runtime.waiters import RunEnd
 from mail.core.tasks import MAILTask, TaskState
-from mail.core.tools.offer import Offer
 from mail.core.usage import Usage
-from mail.db.records import IdempotencyRow, MemoryRow
+from mail.db.records import IdempotencyRow
 from mail.responses_api.items import Answer, Conversation, NoSuchResponse, ResponsesError, Tail
 from mail.responses_api.output import (
     ResponseEnding,
@@ -27,19 +29,12 @@ from mail.responses_api.output import (
     opening_events,
     own_ending,
 )
-from mail.responses_api.records import Kept, Record, Records, is_key
+from mail.responses_api.records import Record, Records, is_key
 from mail.responses_api.request import ResponseRequest
 
 MAX_LOOKED_UP: Final = 32
 """How many of the last calls with results are looked up, to find the task that made them."""
 _ADDED: Final = "\n\nThe user adds:\n"
-
-
-class TaskSource(Protocol):
-    """Where the caller's tasks are read."""
-
-    async def read_task(self, task_id: str, *, with_events: bool = True) -> MAILTask | None:
-        """Return a task of the caller's, or None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +51,7 @@ class RunPlan:
     before: Usage
 
 
-async def plan_run(request: ResponseRequest, records: Records, tasks: TaskSource) -> RunPlan:
+async def plan_run(request: ResponseRequest, records: Records, swarm: MAILSwarm) -> RunPlan:
     """Find the task that a request goes on with, and what it gives it. Nothing is changed.
 
     Raises:
@@ -64,7 +59,7 @@ async def plan_run(request: ResponseRequest, records: Records, tasks: TaskSource
             for unknown calls, or open calls without results.
     """
     tail = request.conversation.tail
-    task = await _continued(request, tail, records, tasks)
+    task = await _continued(request, tail, records, swarm)
     if task is None:
         return _new_task(request.conversation, tail)
     waiting = {call["call_id"]: None for call in task.breakpoints}
@@ -73,7 +68,10 @@ async def plan_run(request: ResponseRequest, records: Records, tasks: TaskSource
         return _new_task(request.conversation, tail)  # it was told in full: no call is open
     _refuse_strangers(tail, [a for a in tail.answers if a.call_id not in waiting])
     if results:
-        given = _results(results, tail.words)
+        outputs = {answer.call_id: answer.output for answer in results}
+        if tail.words:  # what the user says after them goes to the agent with the last one
+            outputs[results[-1].call_id] += f"{_ADDED}{tail.words}"
+        given = [{"call_id": call_id, "content": output} for call_id, output in outputs.items()]
         return RunPlan(task_id=task.task_id, results=given, before=task.total_usage)
     if waiting:
         raise ResponsesError(
@@ -84,7 +82,9 @@ async def plan_run(request: ResponseRequest, records: Records, tasks: TaskSource
             "The conversation is still in progress; wait for its response, or cancel it.",
             "previous_response_id",
         )
-    body = _new_words(request.conversation, tail)
+    if not tail.words.strip():
+        raise ResponsesError("'input' contains no new user message.", "input")
+    body = request.conversation.as_text()
     return RunPlan(task_id=task.task_id, body=body, before=task.total_usage)
 
 
@@ -97,20 +97,20 @@ def _new_task(conversation: Conversation, tail: Tail) -> RunPlan:
 
 
 async def _continued(
-    request: ResponseRequest, tail: Tail, records: Records, tasks: TaskSource
+    request: ResponseRequest, tail: Tail, records: Records, swarm: MAILSwarm
 ) -> MAILTask | None:
     """Return the task that the request names, by its previous response or by its calls."""
     previous = request.previous_response_id
     if previous is not None:
-        return await _previous(previous, records, tasks)
+        return await _previous(previous, records, swarm)
     items = _newest_answered(tail)
     for call_id, item_ids in items.items():
         task_id = await records.task_of(call_id, item_ids)
-        task = None if task_id is None else await tasks.read_task(task_id, with_events=False)
+        task = None if task_id is None else await swarm.read_task(task_id, with_events=False)
         if task is not None:
             return task
     task_id = await records.paused_on(items) if items else None
-    return None if task_id is None else await tasks.read_task(task_id, with_events=False)
+    return None if task_id is None else await swarm.read_task(task_id, with_events=False)
 
 
 def _newest_answered(tail: Tail) -> dict[str, list[str]]:
@@ -126,11 +126,11 @@ def _newest_answered(tail: Tail) -> dict[str, list[str]]:
     return items
 
 
-async def _previous(response_id: str, records: Records, tasks: TaskSource) -> MAILTask:
+async def _previous(response_id: str, records: Records, swarm: MAILSwarm) -> MAILTask:
     record = await records.load(response_id)
     # Callers of 1.3.6 name the task itself: there, a response had the id of its task.
     task_id = response_id if record is None else record.task_id
-    task = await tasks.read_task(task_id, with_events=False) if is_key(task_id) else None
+    task = await swarm.read_task(task_id, with_events=False) if is_key(task_id) else None
     if task is None:
         raise ResponsesError(
             f"Previous response with id '{response_id[:80]}' not found.",
@@ -161,95 +161,10 @@ def _refuse_strangers(tail: Tail, answers: Sequence[Answer]) -> None:
             )
 
 
-def _results(answers: Sequence[Answer], words: str) -> list[dict[str, Any]]:
-    """Return the results; what the user says after them goes to the agent with the last one."""
-    results = {answer.call_id: answer.output for answer in answers}
-    if words:
-        results[answers[-1].call_id] += f"{_ADDED}{words}"
-    return [{"call_id": call_id, "content": output} for call_id, output in results.items()]
-
-
-def _new_words(conversation: Conversation, tail: Tail) -> str:
-    if not tail.words.strip():
-        raise ResponsesError("'input' contains no new user message.", "input")
-    return conversation.as_text()
-
-
 _PAGE_EVENTS: Final = 256
 _PAGE_BYTES: Final = 64 * 1024
 _CUT = "the stream ended before the response did; poll the response to see its end"
 _GONE = "the task continued without this response"
-
-
-class BridgedEnd(Protocol):
-    """What the bridge asks of a run's end; `mail.core.runtime.waiters.RunEnd` has it."""
-
-    @property
-    def at(self) -> str:
-        """When the run ended."""
-
-    @property
-    def body(self) -> str:
-        """The answer, or the reason why there is none."""
-
-    @property
-    def status(self) -> TaskState:
-        """How it ended."""
-
-    @property
-    def breakpoints(self) -> list[dict[str, Any]]:
-        """The calls that wait."""
-
-    @property
-    def over_budget(self) -> bool:
-        """Whether it failed because its task has used up its budget."""
-
-
-class BridgedRun(Protocol):
-    """What the bridge asks of a run; `mail.core.runtime.runs.Run` has it."""
-
-    @property
-    def began(self) -> int:
-        """The number of the run's first event."""
-
-    def leave(self) -> None:
-        """Wait no more; the task goes on."""
-
-    async def end(self, timeout: float | None = 3600.0) -> BridgedEnd:
-        """Wait for the end of the run."""
-
-    def events(self, ping_interval: float = 15.0) -> AsyncGenerator[TaskEvent, None]:
-        """Yield the run's events."""
-
-
-class BridgedSwarm(TaskSource, Protocol):
-    """What the bridge asks of a swarm; `mail.api.MAILSwarm` has it."""
-
-    @property
-    def open_tasks(self) -> Set[str]:
-        """See `mail.api.MAILSwarm.open_tasks`."""
-
-    async def open_run(  # noqa: PLR0913 - what a caller may ask for
-        self,
-        body: str,
-        subject: str = ...,
-        msg_type: str = ...,
-        *,
-        task_id: str | None = ...,
-        resume_from: str | None = ...,
-        breakpoint_tool_call_result: object = ...,
-        streamed: bool = ...,
-        offer: Offer | None = ...,
-        once: IdempotencyRow | None = ...,
-        memories: tuple[MemoryRow, ...] = ...,
-    ) -> BridgedRun:
-        """Post a message and return the handle of its run."""
-
-    async def follow_run(self, known: IdempotencyRow) -> BridgedRun:
-        """Return the handle of a run that an earlier request began."""
-
-    async def cancel_task(self, task_id: str) -> object:
-        """Cancel an open task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +176,7 @@ class Exchange:
     """
 
     request: ResponseRequest
-    run: BridgedRun
+    run: Run | FollowedRun
     record: Record
     keyed: bool = False
     repeats: bool = False
@@ -277,7 +192,7 @@ class ResponsesBridge:
         model: What responses call the model, when the request does not name one.
     """
 
-    swarm: BridgedSwarm
+    swarm: MAILSwarm
     records: Records
     model: str
 
@@ -363,7 +278,7 @@ class ResponsesBridge:
         """
         return await self.ended(exchange, await exchange.run.end(timeout))
 
-    async def ended(self, exchange: Exchange, end: BridgedEnd) -> dict[str, Any]:
+    async def ended(self, exchange: Exchange, end: RunEnd) -> dict[str, Any]:
         """Return the response of a run that has ended, and keep it."""
         paused = end.status is TaskState.PAUSED
         calls = end.breakpoints if paused else ()
@@ -410,7 +325,7 @@ class ResponsesBridge:
         for event in closing_events(response):
             yield event
 
-    async def retrieve(self, response_id: str) -> Kept:
+    async def retrieve(self, response_id: str) -> Record:
         """Return a response as it is now.
 
         Raises:
@@ -455,7 +370,7 @@ class ResponsesBridge:
             )
         return found.task_id
 
-    async def _current(self, response_id: str) -> Kept:
+    async def _current(self, response_id: str) -> Record:
         """Return what is kept of a response; if nobody saw its end, it gets it from its task."""
         kept = await self.records.load(response_id)
         if kept is None:
@@ -477,7 +392,7 @@ class ResponsesBridge:
         return await self._settled(kept, ending, task.total_usage if task else None)
 
     async def _own_ending(
-        self, record: Record | Kept
+        self, record: Record
     ) -> tuple[ResponseEnding, Usage | None] | None:
         """Return how the response's own run ended, if that is known by now."""
         if not record.began:
@@ -485,7 +400,7 @@ class ResponsesBridge:
         async with aclosing(self._events_of(record)) as events:
             return await own_ending(events)
 
-    async def _events_of(self, record: Record | Kept) -> AsyncGenerator[TaskEvent, None]:
+    async def _events_of(self, record: Record) -> AsyncGenerator[TaskEvent, None]:
         """Yield the task's events from the first of the response's run on, a page at a time."""
         store, after = self.records.store, record.began - 1
         while page := deque(
@@ -495,8 +410,8 @@ class ResponsesBridge:
             while page:
                 yield page.popleft()
 
-    async def _settled(self, kept: Kept, ending: ResponseEnding, used: Usage | None) -> Kept:
-        settled = await self.records.end(_ended(kept.record, ending, used))
+    async def _settled(self, kept: Record, ending: ResponseEnding, used: Usage | None) -> Record:
+        settled = await self.records.end(_ended(kept, ending, used))
         if settled is None:
             raise NoSuchResponse(kept.id)
         return settled
@@ -534,7 +449,7 @@ def _kept(record: Record) -> str:
 
 def _difference(after: Usage, before: Usage) -> Usage:
     """Return what was used in between; money is no part of a response."""
-    counts: Mapping[str, Any] = {
+    counts = {
         name: getattr(after, name) - getattr(before, name)
         for name in Usage.__slots__
         if name != "cost"

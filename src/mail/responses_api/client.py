@@ -2,27 +2,16 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
+from mail.api.swarm import MAILSwarm, MAILSwarmTemplate
 from mail.db.records import Owner
-from mail.responses_api.bridge import BridgedSwarm, ResponsesBridge
+from mail.responses_api.bridge import ResponsesBridge
 from mail.responses_api.records import Records
 from mail.responses_api.request import ResponseRequest
 
 if TYPE_CHECKING:
     from openai.types.responses import Response, ResponseStreamEvent
-
-
-class _LibrarySwarm(BridgedSwarm, Protocol):
-    async def shutdown(self, grace: float | None = None) -> None:
-        """Stop in good order."""
-
-
-class _Template(Protocol):
-    name: str
-
-    def instantiate(self, instance_params: Mapping[str, Any]) -> _LibrarySwarm:
-        """Build a swarm."""
 
 
 class SwarmOAIClient:
@@ -38,14 +27,14 @@ class SwarmOAIClient:
 
     def __init__(
         self,
-        template: _Template,
-        instance: _LibrarySwarm | None = None,
+        template: MAILSwarmTemplate,
+        instance: MAILSwarm | None = None,
         validate_responses: bool = True,
     ) -> None:
         self.template = template
         self.swarm = instance
         self.validate_responses = validate_responses
-        self._owned: _LibrarySwarm | None = None
+        self._owned: MAILSwarm | None = None
         self._bridge: ResponsesBridge | None = None
         self.responses = Responses(self)
 
@@ -159,7 +148,7 @@ class Responses:
     async def retrieve(self, response_id: str) -> "Response":
         """Return a response as it is now; raises `NoSuchResponse`."""
         found = await self._owner.bridge.retrieve(response_id)
-        return self._response(found.record.response)
+        return self._response(found.response)
 
     async def delete(self, response_id: str) -> None:
         """Forget a response; raises `NoSuchResponse`. Its task stays."""

@@ -8,9 +8,10 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
-from mail.core.large import json_line
+from mail.core.large import in_turn, json_line
 from mail.core.usage import Usage
 from mail.db.records import MemoryRow, Owner
 from mail.db.store import Store
@@ -19,8 +20,6 @@ _RESPONSES: Final = ("mail:responses",)
 _NEWEST: Final = ("mail:newest-responses",)
 _CALLS: Final = ("mail:response-calls",)
 _MAX_KEY: Final = 256
-_FIRST: Final = '{"response"'
-_THEN: Final = ',"response":'
 NEWEST_TASKS: Final = 500
 """Among so many of its newest tasks a caller's task is found by a call without a row of its own."""
 
@@ -46,61 +45,10 @@ class Record:
         """The id of its task."""
         return str(self.response["task_id"])
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """A record as it is stored: what is asked of it in short, and the response as JSON.
-
-    A response may have megabytes. It is stored as it is sent, so that nothing reads or encodes it.
-    """
-
-    id: str
-    task_id: str
-    status: str
-    before: Usage
-    began: int
-    text: str
-
-    @classmethod
-    def of(cls, record: Record) -> "Kept":
-        """Return what is stored of a record."""
-        return cls(
-            id=record.id,
-            task_id=record.task_id,
-            status=str(record.response["status"]),
-            before=record.before,
-            began=record.began,
-            text=json_line(record.response),
-        )
-
-    @classmethod
-    def read(cls, value: str) -> "Kept":
-        """Read the value of a row."""
-        if value.startswith(_FIRST):  # a row of an older version
-            kept = json.loads(value)
-            record = Record(
-                response=kept["response"],
-                before=Usage.from_dict(kept["before"]),
-                began=kept.get("began", 0),
-            )
-            return cls.of(record)
-        # In strings a quotation mark is escaped, so nothing in front of the response looks like it.
-        end = value.index(_THEN)
-        kept = json.loads(f"{value[:end]}}}")
-        text = value[end + len(_THEN) : -1]
-        return cls(**kept | {"before": Usage.from_dict(kept["before"]), "text": text})
-
     @property
-    def row(self) -> MemoryRow:
-        """What is stored."""
-        short = {
-            "id": self.id,
-            "task_id": self.task_id,
-            "status": self.status,
-            "before": self.before.to_dict(),
-            "began": self.began,
-        }
-        return _row(_RESPONSES, self.id, f"{json_line(short)[:-1]}{_THEN}{self.text}}}")
+    def status(self) -> str:
+        """The response's status."""
+        return str(self.response["status"])
 
     @property
     def ended(self) -> bool:
@@ -108,9 +56,11 @@ class Kept:
         return self.status != "in_progress"
 
     @property
-    def record(self) -> Record:
-        """The record."""
-        return Record(response=json.loads(self.text), before=self.before, began=self.began)
+    def row(self) -> MemoryRow:
+        """What is stored."""
+        before = self.before.to_dict()
+        value = {"before": before, "began": self.began, "response": self.response}
+        return _row(_RESPONSES, self.id, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,32 +70,34 @@ class Records:
     store: Store
     owner: Owner
 
-    async def load(self, response_id: str) -> Kept | None:
+    async def load(self, response_id: str) -> Record | None:
         """Return what is kept of a response, or None."""
-        value = await self._get(_RESPONSES, response_id)
-        return None if value is None else Kept.read(value)
+        kept = await self._get(_RESPONSES, response_id)
+        if kept is None:
+            return None
+        before = Usage.from_dict(kept["before"])
+        return Record(response=kept["response"], before=before, began=kept.get("began", 0))
 
-    async def end(self, record: Record) -> Kept | None:
+    async def end(self, record: Record) -> Record | None:
         """Keep the last form of a response, unless it was forgotten meanwhile, and its calls.
 
         The calls of an unstored response are kept, too: without them, a caller that sends the
         whole conversation each time could not answer them.
 
         Returns:
-            What is kept of the response; None for an unstored or forgotten one.
+            The record; None for an unstored or forgotten response.
         """
         rows = [
-            _row(_CALLS, key, json_line({"task_id": record.task_id}))
+            _row(_CALLS, key, {"task_id": record.task_id})
             for item in record.response["output"]
             if item["type"] == "function_call"
             for key in (item["id"], item["call_id"])
         ]
-        kept = None
-        if record.response["store"] and await self.load(record.id) is not None:
-            kept = Kept.of(record)
-            rows.append(kept.row)
+        is_kept = record.response["store"] and await self.load(record.id) is not None
+        if is_kept:
+            rows.append(record.row)
         await self._put(rows)
-        return kept
+        return record if is_kept else None
 
     async def begin(self, record: Record) -> None:
         """Keep the record of a response that has begun: it is the newest of its task."""
@@ -155,14 +107,13 @@ class Records:
         """Return what `begin` keeps: the record, and that it is the newest; nothing if unstored."""
         if not record.response["store"]:
             return []
-        newest = _row(_NEWEST, record.task_id, json_line({"id": record.id}))
-        return [Kept.of(record).row, newest]
+        return [record.row, _row(_NEWEST, record.task_id, {"id": record.id})]
 
     async def complete(self, record: Record) -> None:
         """Note where the run of a response began, if its process died before it could do so."""
         found = await self.load(record.id)
         if found is not None and not found.began and not found.ended:
-            await self._put([Kept.of(record).row])
+            await self._put([record.row])
 
     async def delete(self, response_id: str) -> None:
         """Forget a response; its task stays."""
@@ -170,8 +121,8 @@ class Records:
 
     async def newest(self, task_id: str) -> str | None:
         """Return the id of a task's newest response, or None."""
-        value = await self._get(_NEWEST, task_id)
-        return None if value is None else str(json.loads(value)["id"])
+        kept = await self._get(_NEWEST, task_id)
+        return None if kept is None else str(kept["id"])
 
     async def task_of(self, call_id: str, item_ids: Iterable[str]) -> str | None:
         """Return the id of the task that made a call, or None.
@@ -181,9 +132,9 @@ class Records:
             item_ids: The ids of the call's items, which are without doubt.
         """
         for key in (*item_ids, call_id):
-            value = await self._get(_CALLS, key)
-            if value is not None:
-                return str(json.loads(value)["task_id"])
+            kept = await self._get(_CALLS, key)
+            if kept is not None:
+                return str(kept["task_id"])
         return None
 
     async def paused_on(self, call_ids: Iterable[str]) -> str | None:
@@ -195,11 +146,14 @@ class Records:
         keys = [call_id for call_id in call_ids if is_key(call_id)]
         return await self.store.paused_on(self.owner, keys, NEWEST_TASKS) if keys else None
 
-    async def _get(self, namespace: tuple[str, ...], key: str) -> str | None:
+    async def _get(self, namespace: tuple[str, ...], key: str) -> dict[str, Any] | None:
         if not is_key(key):
             return None
         row = await self.store.get_memory(self.owner, namespace, key)
-        return None if row is None else row.value
+        if row is None:
+            return None
+        value: dict[str, Any] = await in_turn(len(row.value), partial(json.loads, row.value))
+        return value
 
     async def _put(self, rows: list[MemoryRow]) -> None:
         if rows:
@@ -211,6 +165,6 @@ def is_key(text: str) -> bool:
     return 0 < len(text) <= _MAX_KEY and text.isprintable()
 
 
-def _row(namespace: tuple[str, ...], key: str, value: str) -> MemoryRow:
+def _row(namespace: tuple[str, ...], key: str, value: dict[str, Any]) -> MemoryRow:
     now = datetime.now(UTC).isoformat()
-    return MemoryRow(namespace, key, value, now, now)
+    return MemoryRow(namespace, key, json_line(value), now, now)

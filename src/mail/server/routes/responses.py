@@ -19,7 +19,6 @@ from starlette.responses import JSONResponse, Response
 from typing_extensions import TypedDict
 
 from mail.auth.callers import Caller
-from mail.core.large import slices
 from mail.core.tasks import TaskState
 from mail.db.records import IdempotencyRow
 from mail.errors import (
@@ -41,6 +40,7 @@ from mail.server.answers import (
     in_place,
     json_answer,
     json_text,
+    json_texts,
     large_answer,
     streamed,
     while_connected,
@@ -349,7 +349,7 @@ async def _as_it_is(
     async def texts() -> AsyncGenerator[str, None]:
         async with _bridge(state, caller, token) as bridge:
             found = await bridge.retrieve(response_id)
-        for part in slices(found.text):
+        async for part in json_texts(found.response):
             yield part
 
     return await large_answer(request, state.quotas.places(caller), texts())
