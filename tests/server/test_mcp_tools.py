@@ -18,7 +18,8 @@ from mcp.client.streamable_http import streamable_http_client
 
 from mail.db.memory import MemoryStore
 from mail.errors import ToolError
-from mail.mcp.tools import Api, tools_of
+from mail.mcp.api import Api
+from mail.mcp.tools import tools_of
 from mail.server.app import create_app
 from tests.server.kit import TOKENS, Script, Server, Template, bearer, config, running_server
 

@@ -23,9 +23,9 @@ from mail.core.suggest import hinted
 from mail.errors import ConfigError, MAILError, ToolError
 
 if TYPE_CHECKING:
+    from mail.mcp.api import Api
     from mail.mcp.files import LocalFiles
     from mail.mcp.server import Caller, Context
-    from mail.mcp.tools import Api
     from mail.mcp.watching import Watcher
 
 _CONFIG: Final = "config"
@@ -77,7 +77,7 @@ def run(arguments: Namespace) -> int:
         ConfigError: an argument is wrong, or there is no token.
     """
     from mail.mcp.files import LocalFiles
-    from mail.mcp.tools import tools_of
+    from mail.mcp.tools import read_profiles
 
     words = list(arguments.words)
     shows = words[:1] == [_CONFIG]
@@ -86,9 +86,8 @@ def run(arguments: Namespace) -> int:
     if len(words) > 1:
         raise ConfigError(hinted(f"'{words[0]}' is too much", words[0], [_CONFIG]))
     named = needed_url(words[0] if words else None)
-    profiles = [part.strip() for part in arguments.tools.split(",") if part.strip()]
     try:
-        tools_of(profiles)
+        profiles = read_profiles(arguments.tools)
     except ToolError as error:
         raise ConfigError(f"--tools: {error}") from None
     url = server_url(named)
@@ -109,8 +108,8 @@ async def _serve(url: str, token: str, profiles: list[str], files: "LocalFiles")
     import httpx
     from mcp.server.stdio import stdio_server
 
+    from mail.mcp.api import Api, Refused
     from mail.mcp.server import make_server
-    from mail.mcp.tools import Api, Refused
 
     headers = {"Authorization": f"Bearer {token}"}
     async with httpx.AsyncClient(base_url=url, headers=headers, timeout=_SECONDS) as client:

@@ -17,7 +17,8 @@ from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 
 from mail.errors import MAILError, ToolError
-from mail.mcp.tools import Api, McpTool, Progress, Refused, tools_of
+from mail.mcp.api import Api, Refused
+from mail.mcp.tools import McpTool, Progress, tools_of
 from mail.mcp.watching import INBOX, MOST_WATCHED, Watcher, resource_of, task_uri, thread_uri
 from mail.version import get_version
 

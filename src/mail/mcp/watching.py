@@ -12,7 +12,8 @@ from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from mail.errors import ToolError
-from mail.mcp.tools import FILE_URI, Api, Refused, id_in_path, small_file, text_of, timeline
+from mail.mcp.api import Api, Refused, id_in_path
+from mail.mcp.tools import FILE_URI, small_file, text_of, timeline
 
 Tell = Callable[[str], Awaitable[None]]
 """Says that the resource with a URI has changed."""

@@ -26,7 +26,8 @@ from starlette.types import Message, Receive, Scope, Send
 from mail.auth.callers import Caller as TokenCaller
 from mail.config.server import ServerConfig, answers_to
 from mail.errors import Forbidden, ProtocolError, ToolError
-from mail.mcp.tools import Api, profile_of, tools_of
+from mail.mcp.api import Api
+from mail.mcp.tools import profile_of, read_profiles
 from mail.mcp.watching import Watcher
 from mail.net.sse import event_stream, frame
 from mail.server.bodies import parse_object
@@ -203,7 +204,7 @@ class McpDoor:
 
         return Caller(
             Api(client),
-            _profiles(request, caller),
+            read_profiles(request.query_params.get("tools", "")) or [profile_of(caller.role)],
             caller.id if caller.role == PARTICIPANT_ROLE else "",
             watcher,
             partial(quotas.stream, caller),
@@ -253,7 +254,7 @@ async def mcp(
     """
     _check_origin(request, state.config)
     try:
-        tools_of(_profiles(request, caller))
+        read_profiles(tools)
     except ToolError as error:
         raise ProtocolError(f"tools: {error}") from None
     door: McpDoor = request.app.state.mcp
@@ -269,12 +270,6 @@ async def mcp(
     session = door.sessions.begin(caller) if asked.get("method") == "initialize" else None
     exchange_of(request).waits()  # what the tools ask takes places of its own
     return _Handed(manager, body, session)
-
-
-def _profiles(request: Request, caller: TokenCaller) -> list[str]:
-    """Return the profiles that a request asks for, or what suits the caller's role."""
-    names = (part.strip() for part in request.query_params.get("tools", "").split(","))
-    return [name for name in names if name] or [profile_of(caller.role)]
 
 
 def _parsed(text: bytes) -> dict[str, Any]:
