@@ -1,70 +1,4 @@
-"""The one exception tree. Classes carry data; HTTP status codes live in the server's own table.
-
-::
-
-    MAILError
-    ├── ProtocolError (ValueError)      a message, address or argument breaks the protocol
-    │   ├── AddressError
-    │   └── Misdirected                 mail of a peer that is for another server
-    ├── ConfigError (ValueError)        a setting, swarm definition or environment is wrong
-    │   └── WrongReference (TypeError)  a reference leads to something of another kind
-    ├── TaskError (ValueError)          a request about a task cannot be honoured
-    │   ├── UnknownTask
-    │   ├── UnknownAgent
-    │   ├── TaskPaused                  open breakpoint calls must be answered first
-    │   ├── TaskRunning                 a running task is not deleted
-    │   ├── TaskTaken                   another swarm's task has the id of another one of its tasks
-    │   ├── BreakpointError             a resume payload that does not fit the open calls
-    │   │   └── AlreadyAnswered
-    │   ├── ApprovalError               an answer that a held call does not take
-    │   ├── ApprovalClosed              it was answered before, or the time is up
-    │   ├── UnknownApproval
-    │   ├── NotSetAside                 the task has no such mail
-    │   └── RetryRefused                mail that was set aside is not tried again
-    ├── DeskError (ValueError)          a request about letters or threads cannot be honoured
-    │   ├── UnknownFile
-    │   ├── UnknownLetter
-    │   ├── UnknownThread
-    │   └── RequestReused               a request id stands for another letter
-    ├── UnknownMemory (ValueError)      the caller has none of that name, and the swarm neither
-    ├── MemoryConflict (ValueError)     a memory was changed meanwhile
-    ├── TeamError (ValueError)          a message to a team or a teammate cannot be sent
-    │   ├── TeamsDisabled
-    │   ├── UnknownTeam
-    │   ├── NotOfTeam                   the sender is not in that team
-    │   ├── UnknownTeammate             nobody else in it has that name
-    │   └── WaitCycle                   those who wait for replies would wait for one another
-    ├── TaskFailed                      a run ended in failure; carries the reason
-    │   ├── BudgetExceeded              the task has used up its tokens or its money
-    │   └── TaskTimeout                 the caller stopped waiting; the task continues
-    ├── ShuttingDown                    the runtime accepts no more work
-    ├── AgentError                      an agent function broke its contract
-    │   └── StepFailed                  a manual step ended without an answer
-    ├── ModelError                      a model call failed after its retries
-    ├── ToolError (ValueError)          a tool call the agent can correct
-    ├── StoreError                      the store could not do its work
-    │   ├── StoreConflict               a delivery was already consumed
-    │   │   ├── DeskConflict            letters do not fit what is stored
-    │   │   ├── KeyTaken                an idempotency key was already used
-    │   │   └── MailTaken               mail of a peer was taken before under that id
-    │   ├── StoreFull                   there is no room for files
-    │   └── StoreLocked                 another process owns the store
-    ├── PeerUnreachable (RuntimeError)  another swarm's server does not answer as one
-    ├── UnknownSwarm (ValueError)       the registry has no such swarm
-    ├── UnknownToken                    no access token's hash begins like that
-    ├── UnknownMail                     no mail for another swarm has that number
-    ├── UnknownWebhook                  no message to the webhook has that number
-    ├── OutboxConflict                  mail for another swarm is not retried, or discarded, now
-    ├── RoutingError (ValueError)       mail did not get to another swarm, or from one
-    ├── PortInUse (OSError)             a server cannot listen where it should
-    ├── AuthError
-    │   ├── Unauthenticated
-    │   ├── Forbidden
-    │   └── AuthUnavailable             the external authority did not answer
-    └── ClientError
-        ├── ClientHTTPError (RuntimeError)   carries status and detail
-        └── ClientDecodeError (ValueError)
-"""
+"""The one exception tree. Classes carry data; HTTP status codes live in the server's own table."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -80,15 +14,16 @@ class MAILError(Exception):
     """Base of every error that MAIL raises on purpose.
 
     ``code`` is its name in answers that programs have to tell apart; None for all others. ``text``
-    is what an error says that is raised without a text of its own.
+    is what an error says that is raised without a text of its own; where it has places for
+    arguments (``{0}``), the error is raised with these.
     """
 
     code: str | None = None
     text = ""
 
     def __init__(self, *args: object) -> None:
-        if self.text and not args:
-            args = (self.text,)
+        if self.text and (not args or "{0" in self.text):
+            args = (self.text.format(*args),)
         super().__init__(*args)
 
 
@@ -147,7 +82,6 @@ class TaskPaused(TaskError):
             "a person's consent can be accepted"
         )
         self.task_id = task_id
-        self.open_calls = tuple(open_calls)
 
 
 class TaskRunning(TaskError):
@@ -189,9 +123,7 @@ class ApprovalClosed(TaskError):
 class NotSetAside(TaskError):
     """The task has no mail of that number that was set aside."""
 
-    def __init__(self, task_id: str, number: int) -> None:
-        super().__init__(f"task '{task_id}' has no mail {number} that was set aside")
-        self.task_id, self.number = task_id, number
+    text = "task '{0}' has no mail {1} that was set aside"
 
 
 class RetryRefused(TaskError):
@@ -272,8 +204,7 @@ class NotOfTeam(TeamError):
 class UnknownTeammate(TeamError):
     """Nobody else in the team has that name."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f'Teammate "{name}" not found.')
+    text = 'Teammate "{0}" not found.'
 
 
 class WaitCycle(TeamError):
@@ -284,7 +215,6 @@ class WaitCycle(TeamError):
         super().__init__(
             f"The wait would close a cycle: {path}. Send the message without waitForReply."
         )
-        self.names = tuple(names)
 
 
 class TaskFailed(MAILError):
@@ -408,17 +338,13 @@ class UnknownToken(MAILError):
 class UnknownMail(MAILError):
     """No mail for another swarm has that number."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__(f"no mail {number} waits for delivery")
-        self.number = number
+    text = "no mail {0} waits for delivery"
 
 
 class UnknownWebhook(MAILError):
     """No message to the webhook has that number."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__(f"no message {number} waits for the webhook")
-        self.number = number
+    text = "no message {0} waits for the webhook"
 
 
 class OutboxConflict(MAILError):
