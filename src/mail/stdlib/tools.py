@@ -1,86 +1,89 @@
 """What all ready-made actions share: reading arguments, and failures as texts for the agent."""
 
 import functools
+import inspect
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, get_args, get_origin
 
 from mail.api.actions import MAILAction
 from mail.core.actions import ActionFailure
 from mail.egress.client import FetchError, NotPublic
 from mail.errors import ConfigError, ToolError
 
-Tool = Callable[[dict[str, Any]], Awaitable[str]]
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+"""The default of an argument that is a dictionary."""
 
-MISSING: Final = "`{name}` is required"
 _HINT: Final = "; an operator can allow it in mail.toml, [stdlib.http] allow"
+_TYPES: Final = {str: ("string", "a string"), Mapping: ("object", "a dictionary")}
 _logger = logging.getLogger(__name__)
 
 
-def make_action(
-    function: Tool,
-    properties: dict[str, dict[str, Any]],
-    required: tuple[str, ...],
-    *,
-    idempotent: bool = False,
-    untrusted: bool = True,
-) -> MAILAction:
-    """Make an action of a function; its name and docstring are the action's.
+def ready_action(
+    *, idempotent: bool = False, untrusted: bool = True, missing: str = "`{}` is required"
+) -> Callable[[Callable[..., Awaitable[str]]], MAILAction]:
+    """Make an action of a function; its name, docstring and parameters are the action's.
 
-    What it returns is text from outside, unless it is not ``untrusted``.
-
-    Failures that the agent or the operator can do something about become texts that begin with
-    ``Error:`` (`ActionFailure`); for an agent they are errors.
-    """
-    parameters = {
-        "type": "object",
-        "properties": properties,
-        "required": list(required),
-        "additionalProperties": False,
-    }
-    name = function.__name__.removeprefix("_")
-    description = " ".join((function.__doc__ or "").split())
-    run = make_tool_function(name, function)
-    return MAILAction(
-        name, description, parameters, run, idempotent=idempotent, untrusted=untrusted
-    )
-
-
-def text_argument(args: dict[str, Any], name: str, missing: str = MISSING) -> str:
-    """Return an argument that must be a string.
+    A parameter is annotated with its type and its description: ``Annotated[str, "The file"]``.
+    The types are ``str``, ``Mapping[str, Any]`` and ``Mapping[str, str]``.
 
     Args:
-        missing: What to say when it is not there.
-
-    Raises:
-        ToolError: it is not there, or not text.
+        idempotent: As of `MAILAction`.
+        untrusted: What it returns is text from outside.
+        missing: What an agent is told that leaves an argument out.
     """
-    value = args.get(name)
-    if value is None:
-        raise ToolError(missing.format(name=name))
-    if not isinstance(value, str):
-        raise ToolError(f"`{name}` must be a string")
-    return value
+
+    def decorate(function: Callable[..., Awaitable[str]]) -> MAILAction:
+        properties: dict[str, dict[str, Any]] = {}
+        parameters = inspect.signature(function).parameters
+        for name, parameter in parameters.items():
+            kind, description = get_args(parameter.annotation)
+            kind_name, _ = _TYPES[get_origin(kind) or kind]
+            properties[name] = {"type": kind_name, "description": description}
+            if kind == Mapping[str, str]:
+                properties[name]["additionalProperties"] = {"type": "string"}
+        required = [name for name, one in parameters.items() if one.default is one.empty]
+
+        async def checked(args: dict[str, Any]) -> str:
+            given = {}
+            for name, parameter in parameters.items():
+                value = args.get(name)
+                kind = get_args(parameter.annotation)[0]
+                kind = get_origin(kind) or kind
+                if value is None and name in required:
+                    raise ToolError(missing.format(name))
+                if value is not None and not isinstance(value, kind):
+                    raise ToolError(f"`{name}` must be {_TYPES[kind][1]}")
+                given[name] = parameter.default if value is None else value
+            return await function(**given)
+
+        checked.__module__ = function.__module__  # by which a swarm is known to have files
+        return MAILAction(
+            function.__name__,
+            " ".join((function.__doc__ or "").split()),
+            {
+                "type": "object",
+                "properties": properties,
+                "required": required,
+                "additionalProperties": False,
+            },
+            make_tool_function(function.__name__, checked),
+            idempotent=idempotent,
+            untrusted=untrusted,
+        )
+
+    return decorate
 
 
-def object_argument(args: dict[str, Any], name: str, *, required: bool = True) -> dict[str, Any]:
-    """Return an argument that must be a dictionary; an optional one is empty by default.
+def make_tool_function(
+    name: str, function: Callable[[dict[str, Any]], Awaitable[str]]
+) -> Callable[[dict[str, Any]], Awaitable[str]]:
+    """Wrap a function so that foreseen failures become texts that begin with ``Error:``.
 
-    Raises:
-        ToolError: it is not there although required, or no dictionary.
+    These are failures that the agent or the operator can do something about. They are
+    `ActionFailure`, so for an agent they are errors.
     """
-    value = args.get(name)
-    if value is None:
-        if required:
-            raise ToolError(MISSING.format(name=name))
-        return {}
-    if not isinstance(value, dict):
-        raise ToolError(f"`{name}` must be a dictionary")
-    return value
-
-
-def make_tool_function(name: str, function: Tool) -> Tool:
-    """Wrap a function so that foreseen failures become texts for the agent; see `make_action`."""
 
     @functools.wraps(function)
     async def told(args: dict[str, Any]) -> str:

@@ -13,12 +13,12 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
-from typing import Any, Final
+from typing import Annotated, Final
 
 from mail.config.stdlib import FsConfig
 from mail.errors import ToolError
 from mail.stdlib.settings import Workspace, workspace
-from mail.stdlib.tools import make_action, text_argument
+from mail.stdlib.tools import ready_action
 
 _MAX_BYTES: Final = 4096
 _MAX_NAMES: Final = 64
@@ -170,69 +170,43 @@ def _kind(status: os.stat_result) -> Kind:
     return Kind.SPECIAL
 
 
-_NOT_TEXT: Final = "`{name}` must be a string"
+_HERE: Final = "relative to the workspace, for example notes/today.txt"
+_File = Annotated[str, f"The file, {_HERE}"]
+_Folder = Annotated[str, f"The directory, {_HERE}"]
+_NOT_TEXT: Final = "`{}` must be a string"
 
 
-def _path(what: str) -> dict[str, Any]:
-    return {
-        "type": "string",
-        "description": f"{what}, relative to the workspace, for example notes/today.txt",
-    }
-
-
-async def _read_file(args: dict[str, Any]) -> str:
+@ready_action(idempotent=True, missing=_NOT_TEXT)
+async def read_file(path: _File) -> str:
     """Read a text file of the workspace."""
-    path = text_argument(args, "path", _NOT_TEXT)
     config = FsConfig()
     return await asyncio.to_thread(_read_text, workspace(config), path, config.max_bytes)
 
 
-async def _write_file(args: dict[str, Any]) -> str:
+@ready_action(untrusted=False, missing=_NOT_TEXT)
+async def write_file(path: _File, content: Annotated[str, "The whole new content"]) -> str:
     """Write a text file of the workspace, replacing it as a whole; missing directories are made."""
-    path = text_argument(args, "path", _NOT_TEXT)
-    content = text_argument(args, "content", _NOT_TEXT)
     config = FsConfig()
     return await asyncio.to_thread(_write_text, workspace(config), path, content, config.max_bytes)
 
 
-async def _delete_file(args: dict[str, Any]) -> str:
+@ready_action(untrusted=False, missing=_NOT_TEXT)
+async def delete_file(path: _File) -> str:
     """Delete a file of the workspace."""
-    path = text_argument(args, "path", _NOT_TEXT)
     return await asyncio.to_thread(_delete, workspace(FsConfig()), path)
 
 
-async def _create_directory(args: dict[str, Any]) -> str:
+@ready_action(untrusted=False, missing=_NOT_TEXT)
+async def create_directory(path: _Folder) -> str:
     """Create a directory in the workspace, with the directories above it."""
-    path = text_argument(args, "path", _NOT_TEXT)
     return await asyncio.to_thread(_create_folder, workspace(FsConfig()), path)
 
 
-async def _read_directory(args: dict[str, Any]) -> str:
+@ready_action(idempotent=True, missing=_NOT_TEXT)
+async def read_directory(path: _Folder) -> str:
     """List the names in a directory of the workspace; "." is the workspace itself."""
-    path = text_argument(args, "path", _NOT_TEXT)
     config = FsConfig()
     return await asyncio.to_thread(_list_folder, workspace(config), path, config.max_bytes)
-
-
-read_file: Final = make_action(_read_file, {"path": _path("The file")}, ("path",), idempotent=True)
-write_file: Final = make_action(
-    _write_file,
-    {
-        "path": _path("The file"),
-        "content": {"type": "string", "description": "The whole new content"},
-    },
-    ("path", "content"),
-    untrusted=False,
-)
-delete_file: Final = make_action(
-    _delete_file, {"path": _path("The file")}, ("path",), untrusted=False
-)
-create_directory: Final = make_action(
-    _create_directory, {"path": _path("The directory")}, ("path",), untrusted=False
-)
-read_directory: Final = make_action(
-    _read_directory, {"path": _path("The directory")}, ("path",), idempotent=True
-)
 
 
 _WRITABLE: Final = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH

@@ -2,94 +2,83 @@
 
 import codecs
 import re
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from mail.egress.client import LimitedBody
 from mail.errors import ToolError
 from mail.stdlib.http.requests import exchange
-from mail.stdlib.tools import make_action, object_argument, text_argument
+from mail.stdlib.tools import NOTHING, ready_action
 
 if TYPE_CHECKING:
     import httpx
 
-_URL: Final[dict[str, Any]] = {
-    "type": "string",
-    "description": "The full http:// or https:// address",
-}
-_HEADERS: Final[dict[str, Any]] = {
-    "type": "object",
-    "description": "Request headers by name",
-    "additionalProperties": {"type": "string"},
-}
-_BODY: Final[dict[str, Any]] = {"type": "object", "description": "The body, sent as JSON"}
-_WITHOUT_BODY: Final[dict[str, dict[str, Any]]] = {"url": _URL, "headers": _HEADERS}
-_WITH_BODY: Final[dict[str, dict[str, Any]]] = {**_WITHOUT_BODY, "body": _BODY}
+_Url = Annotated[str, "The full http:// or https:// address"]
+_Headers = Annotated[Mapping[str, str], "Request headers by name"]
+_Body = Annotated[Mapping[str, Any], "The body, sent as JSON"]
 
 
-async def _http_get(args: dict[str, Any]) -> str:
+@ready_action(idempotent=True)
+async def http_get(url: _Url, headers: _Headers = NOTHING) -> str:
     """Send an HTTP GET request and return the answer's text."""
-    return await _bodiless("GET", args)
+    return await _asked("GET", url, headers)
 
 
-async def _http_head(args: dict[str, Any]) -> str:
+@ready_action(idempotent=True)
+async def http_head(url: _Url, headers: _Headers = NOTHING) -> str:
     """Send an HTTP HEAD request and return the answer's status and headers."""
-    return await _bodiless("HEAD", args)
+    return await _asked("HEAD", url, headers)
 
 
-async def _http_options(args: dict[str, Any]) -> str:
+@ready_action(idempotent=True)
+async def http_options(url: _Url, headers: _Headers = NOTHING) -> str:
     """Send an HTTP OPTIONS request and return the answer's status, headers and text."""
-    return await _bodiless("OPTIONS", args)
+    return await _asked("OPTIONS", url, headers)
 
 
-async def _http_delete(args: dict[str, Any]) -> str:
+@ready_action()
+async def http_delete(url: _Url, headers: _Headers = NOTHING) -> str:
     """Send an HTTP DELETE request and return the answer's text."""
-    return await _bodiless("DELETE", args)
+    return await _asked("DELETE", url, headers)
 
 
-async def _http_post(args: dict[str, Any]) -> str:
+@ready_action()
+async def http_post(url: _Url, headers: _Headers, body: _Body) -> str:
     """Send an HTTP POST request with a JSON body and return the answer's text."""
-    return await _with_body("POST", args, headers_required=True)
+    return await _asked("POST", url, headers, body)
 
 
-async def _http_put(args: dict[str, Any]) -> str:
+@ready_action()
+async def http_put(url: _Url, headers: _Headers, body: _Body) -> str:
     """Send an HTTP PUT request with a JSON body and return the answer's text."""
-    return await _with_body("PUT", args, headers_required=True)
+    return await _asked("PUT", url, headers, body)
 
 
-async def _http_patch(args: dict[str, Any]) -> str:
+@ready_action()
+async def http_patch(url: _Url, *, headers: _Headers = NOTHING, body: _Body) -> str:
     """Send an HTTP PATCH request with a JSON body and return the answer's text."""
-    return await _with_body("PATCH", args, headers_required=False)
+    return await _asked("PATCH", url, headers, body)
 
 
-async def _bodiless(method: str, args: dict[str, Any]) -> str:
-    url = text_argument(args, "url")
-    headers = check_headers(object_argument(args, "headers", required=False))
-    return await exchange(method, url, _shown, headers=headers)
+async def _asked(
+    method: str, url: str, headers: Mapping[str, Any], body: Mapping[str, Any] | None = None
+) -> str:
+    def show(response: "httpx.Response", received: LimitedBody) -> str:
+        text = _body_text(response, received)
+        if not response.is_success:
+            said = text.strip()
+            said = said[:_SHOWN_OF_ERROR] + "…" if len(said) > _SHOWN_OF_ERROR else said
+            told = f"the server answered {_status(response)}"
+            raise ToolError(f"{told}\n\n{said}" if said else told)
+        if method not in ("HEAD", "OPTIONS"):
+            return text
+        lines = [f"{name}: {value}" for name, value in response.headers.items()]
+        head = "\n".join([_status(response), *lines])
+        return f"{head}\n\n{text}" if text else head
 
+    return await exchange(method, url, show, headers=_checked(headers), body=body)
 
-async def _with_body(method: str, args: dict[str, Any], *, headers_required: bool) -> str:
-    url = text_argument(args, "url")
-    headers = check_headers(object_argument(args, "headers", required=headers_required))
-    body = object_argument(args, "body")
-    return await exchange(method, url, _shown, headers=headers, body=body)
-
-
-def _shown(response: "httpx.Response", body: LimitedBody) -> str:
-    check_status(response, body)
-    text = body_text(response, body)
-    if response.request.method not in ("HEAD", "OPTIONS"):
-        return text
-    return f"{head_text(response)}\n\n{text}" if text else head_text(response)
-
-
-http_get: Final = make_action(_http_get, _WITHOUT_BODY, ("url",), idempotent=True)
-http_head: Final = make_action(_http_head, _WITHOUT_BODY, ("url",), idempotent=True)
-http_options: Final = make_action(_http_options, _WITHOUT_BODY, ("url",), idempotent=True)
-http_delete: Final = make_action(_http_delete, _WITHOUT_BODY, ("url",))
-http_post: Final = make_action(_http_post, _WITH_BODY, ("url", "headers", "body"))
-http_put: Final = make_action(_http_put, _WITH_BODY, ("url", "headers", "body"))
-http_patch: Final = make_action(_http_patch, _WITH_BODY, ("url", "body"))
 
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
@@ -113,12 +102,8 @@ _OURS: Final = frozenset(
 )
 
 
-def check_headers(headers: dict[str, Any]) -> dict[str, str]:
-    """Return headers that may go into a request, without blanks around their values.
-
-    Raises:
-        ToolError: one is malformed, or not the agent's to set.
-    """
+def _checked(headers: Mapping[str, Any]) -> dict[str, str]:
+    """Return headers that may go into a request, without blanks around their values."""
     checked: dict[str, str] = {}
     for name, value in headers.items():
         if not isinstance(value, str):
@@ -159,9 +144,10 @@ _UNFIT: Final = frozenset({"idna", "punycode", "raw-unicode-escape", "unicode-es
 _SHOWN_OF_ERROR: Final = 2000
 
 
-def body_text(response: "httpx.Response", body: LimitedBody) -> str:
+def _body_text(response: "httpx.Response", body: LimitedBody) -> str:
     """Return a body as text, cut off with a note when it was too long; describe a binary one."""
-    kind = _content_type(response)
+    kind = str(response.headers.get("content-type", ""))
+    kind = kind.partition(";")[0].strip().lower()[:100]
     if body.data and not _is_text(kind, body.data):
         size = f"{len(body.data)} bytes" if body.complete else f"over {len(body.data)} bytes"
         return f"[binary answer: {kind or 'of unknown type'}, {size}]"
@@ -171,37 +157,12 @@ def body_text(response: "httpx.Response", body: LimitedBody) -> str:
     return f"{text}\n\n[cut off here: the answer is longer than {len(body.data)} bytes]"
 
 
-def head_text(response: "httpx.Response") -> str:
-    """Return the status and the headers of an answer, one a line."""
-    lines = [f"{name}: {value}" for name, value in response.headers.items()]
-    return "\n".join([_status(response), *lines])
-
-
-def check_status(response: "httpx.Response", body: LimitedBody) -> None:
-    """Check that the server did what it was asked to.
-
-    Raises:
-        ToolError: it did not; with the status, and the beginning of what the server says.
-    """
-    if response.is_success:
-        return
-    said = body_text(response, body).strip()
-    if len(said) > _SHOWN_OF_ERROR:
-        said = said[:_SHOWN_OF_ERROR] + "…"
-    raise ToolError(f"the server answered {_status(response)}" + (f"\n\n{said}" if said else ""))
-
-
 def _status(response: "httpx.Response") -> str:
     try:
         phrase = HTTPStatus(response.status_code).phrase
     except ValueError:
         phrase = ""
     return f"{response.status_code} {phrase}".strip()
-
-
-def _content_type(response: "httpx.Response") -> str:
-    kind: str = response.headers.get("content-type", "")
-    return kind.partition(";")[0].strip().lower()[:100]
 
 
 def _is_text(kind: str, data: bytes) -> bool:

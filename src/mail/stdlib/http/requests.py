@@ -30,7 +30,7 @@ async def exchange(
     show: Callable[["httpx.Response", LimitedBody], Result],
     *,
     headers: Mapping[str, str] | None = None,
-    body: dict[str, Any] | None = None,
+    body: Mapping[str, Any] | None = None,
 ) -> Result:
     """Send a request and return what ``show`` makes of the answer.
 

@@ -1,11 +1,11 @@
 """What any MAIL server tells everybody: who it is, how it is, which swarms it knows."""
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from mail.egress.client import LimitedBody
 from mail.errors import ToolError
 from mail.stdlib.http.requests import exchange
-from mail.stdlib.tools import make_action, text_argument
+from mail.stdlib.tools import ready_action
 
 if TYPE_CHECKING:
     import httpx
@@ -13,17 +13,13 @@ if TYPE_CHECKING:
 _OK: Final = 200
 _UNAVAILABLE: Final = 503
 _NOT_MAIL: Final = "remote URL is not a valid MAIL swarm"
-_URL: Final[dict[str, dict[str, Any]]] = {
-    "url": {
-        "type": "string",
-        "description": "The base address of a MAIL server, for example https://example.com",
-    }
-}
+_Url = Annotated[str, "The base address of a MAIL server, for example https://example.com"]
 
 
-async def _ping_swarm(args: dict[str, Any]) -> str:
+@ready_action(idempotent=True)
+async def ping_swarm(url: _Url) -> str:
     """Check whether a MAIL swarm runs at an address."""
-    answer = await _read(text_argument(args, "url"), "/")
+    answer = await _read(url, "/")
     swarm = answer.get("swarm")
     known = (
         answer.get("name") == "mail"
@@ -37,9 +33,10 @@ async def _ping_swarm(args: dict[str, Any]) -> str:
     return "pong"
 
 
-async def _get_swarm_health(args: dict[str, Any]) -> str:
+@ready_action(idempotent=True)
+async def get_swarm_health(url: _Url) -> str:
     """Ask a MAIL swarm how it is: healthy, degraded, draining, …"""
-    answer = await _read(text_argument(args, "url"), "/health")
+    answer = await _read(url, "/health")
     status = answer.get("status")
     for value in (status, answer.get("swarm_name")):
         if not isinstance(value, str) or not value:
@@ -47,9 +44,10 @@ async def _get_swarm_health(args: dict[str, Any]) -> str:
     return str(status)
 
 
-async def _get_swarm_registry(args: dict[str, Any]) -> str:
+@ready_action(idempotent=True)
+async def get_swarm_registry(url: _Url) -> str:
     """List the public swarms that a MAIL swarm knows, each as name@address."""
-    answer = await _read(text_argument(args, "url"), "/swarms")
+    answer = await _read(url, "/swarms")
     swarms = answer.get("swarms")
     if not isinstance(swarms, list):
         raise ToolError(_NOT_MAIL)
@@ -87,8 +85,3 @@ def _parsed(body: LimitedBody) -> dict[str, Any] | None:
     except ValueError:
         return None
     return answer if isinstance(answer, dict) else None
-
-
-ping_swarm: Final = make_action(_ping_swarm, _URL, ("url",), idempotent=True)
-get_swarm_health: Final = make_action(_get_swarm_health, _URL, ("url",), idempotent=True)
-get_swarm_registry: Final = make_action(_get_swarm_registry, _URL, ("url",), idempotent=True)

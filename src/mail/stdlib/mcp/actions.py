@@ -5,38 +5,22 @@ The servers are reached over streamable HTTP, at public addresses and those that
 """
 
 import json
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from mail.errors import ToolError
-from mail.stdlib.tools import make_action, object_argument, text_argument
+from mail.stdlib.tools import NOTHING, ready_action
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from mcp.client import Client
-    from mcp.types import (
-        CallToolResult,
-        GetPromptResult,
-        Prompt,
-        ReadResourceResult,
-        Resource,
-        ResourceTemplate,
-        Tool,
-    )
+    from mcp.types import CallToolResult, Prompt, Resource, ResourceTemplate, Tool
 
 _MAX_PAGES: Final = 50
-_SERVER: Final[dict[str, Any]] = {
-    "type": "string",
-    "description": "The address of the MCP server, for example https://example.com/mcp",
-}
+_Server = Annotated[str, "The address of the MCP server, for example https://example.com/mcp"]
 
 
-def _text(description: str) -> dict[str, Any]:
-    return {"type": "string", "description": description}
-
-
-async def _mcp_ping(args: dict[str, Any]) -> str:
+@ready_action(idempotent=True)
+async def mcp_ping(server_url: _Server) -> str:
     """Check whether an MCP server answers."""
 
     async def use(client: "Client") -> str:
@@ -47,85 +31,106 @@ async def _mcp_ping(args: dict[str, Any]) -> str:
             await client.session.send_ping()
         return "pong"
 
-    return await _served(args, use)
+    return await _served(server_url, use)
 
 
-async def _mcp_list_tools(args: dict[str, Any]) -> str:
+@ready_action(idempotent=True)
+async def mcp_list_tools(server_url: _Server) -> str:
     """List the tools of an MCP server, with the JSON Schema of their arguments."""
 
     async def use(client: "Client") -> str:
-        return _shown_tools(await _every(client.list_tools, "tools"))
+        return _shown_tools(await every_page(client.list_tools, "tools"))
 
-    return await _served(args, use)
+    return await _served(server_url, use)
 
 
-async def _mcp_call_tool(args: dict[str, Any]) -> str:
+@ready_action()
+async def mcp_call_tool(
+    server_url: _Server,
+    tool_name: Annotated[str, "The tool, as mcp_list_tools names it"],
+    tool_input: Annotated[Mapping[str, Any], "The tool's arguments"],
+) -> str:
     """Call a tool of an MCP server."""
-    text_argument(args, "server_url")
-    name = text_argument(args, "tool_name")
-    given = object_argument(args, "tool_input")
 
     async def use(client: "Client") -> str:
-        return tool_text(await client.call_tool(name, given))
+        return tool_text(await client.call_tool(tool_name, dict(tool_input)))
 
-    return await _served(args, use)
+    return await _served(server_url, use)
 
 
-async def _mcp_list_prompts(args: dict[str, Any]) -> str:
+@ready_action(idempotent=True)
+async def mcp_list_prompts(server_url: _Server) -> str:
     """List the prompts of an MCP server."""
 
     async def use(client: "Client") -> str:
-        return _shown_prompts(await _every(client.list_prompts, "prompts"))
+        return _shown_prompts(await every_page(client.list_prompts, "prompts"))
 
-    return await _served(args, use)
+    return await _served(server_url, use)
 
 
-async def _mcp_get_prompt(args: dict[str, Any]) -> str:
+@ready_action(idempotent=True)
+async def mcp_get_prompt(
+    server_url: _Server,
+    prompt_name: Annotated[str, "The prompt, as mcp_list_prompts names it"],
+    prompt_arguments: Annotated[
+        Mapping[str, str], "The prompt's arguments, where it has some"
+    ] = NOTHING,
+) -> str:
     """Get a prompt of an MCP server."""
-    text_argument(args, "server_url")
-    name = text_argument(args, "prompt_name")
-    given = object_argument(args, "prompt_arguments", required=False)
-    if not all(isinstance(value, str) for value in given.values()):
+    if not all(isinstance(value, str) for value in prompt_arguments.values()):
         raise ToolError("the values of `prompt_arguments` must be strings")
 
     async def use(client: "Client") -> str:
-        return _prompt_text(await client.get_prompt(name, given or None))
+        result = await client.get_prompt(prompt_name, dict(prompt_arguments) or None)
+        parts = [f"{message.role}: {_content(message.content)}" for message in result.messages]
+        return "\n\n".join(parts) or "the prompt is empty"
 
-    return await _served(args, use)
+    return await _served(server_url, use)
 
 
-async def _mcp_list_resources(args: dict[str, Any]) -> str:
+@ready_action(idempotent=True)
+async def mcp_list_resources(server_url: _Server) -> str:
     """List the resources of an MCP server."""
 
     async def use(client: "Client") -> str:
         return _shown_resources(
-            await _every(client.list_resources, "resources"),
-            await _every(client.list_resource_templates, "resource_templates"),
+            await every_page(client.list_resources, "resources"),
+            await every_page(client.list_resource_templates, "resource_templates"),
         )
 
-    return await _served(args, use)
+    return await _served(server_url, use)
 
 
-async def _mcp_read_resource(args: dict[str, Any]) -> str:
+@ready_action(idempotent=True)
+async def mcp_read_resource(
+    server_url: _Server,
+    resource_uri: Annotated[str, "The resource's URI, as mcp_list_resources gives it"],
+) -> str:
     """Read a resource of an MCP server."""
-    text_argument(args, "server_url")
-    uri = text_argument(args, "resource_uri")
 
     async def use(client: "Client") -> str:
-        return _resource_text(await client.read_resource(uri))
+        result = await client.read_resource(resource_uri)
+        return "\n".join(map(_contents, result.contents)) or "the resource is empty"
 
-    return await _served(args, use)
+    return await _served(server_url, use)
 
 
-async def _served(args: dict[str, Any], use: "Callable[[Client], Awaitable[str]]") -> str:
-    server_url = text_argument(args, "server_url")
+async def _served(server_url: str, use: "Callable[[Client], Awaitable[str]]") -> str:
     from mail.stdlib.mcp.connection import with_server  # the SDK is large
 
     return await with_server(server_url, use)
 
 
-async def _every(fetch: Callable[..., Awaitable[Any]], field: str) -> list[Any]:
-    """Return what all pages of a list hold."""
+async def every_page(fetch: Callable[..., Awaitable[Any]], field: str) -> list[Any]:
+    """Return what all pages of a server's list hold.
+
+    Args:
+        fetch: A method of the client, for example ``list_tools``.
+        field: The field of a page that has its part of the list.
+
+    Raises:
+        ToolError: there are too many pages.
+    """
     found: list[Any] = []
     cursor: str | None = None
     for _ in range(_MAX_PAGES):
@@ -135,50 +140,6 @@ async def _every(fetch: Callable[..., Awaitable[Any]], field: str) -> list[Any]:
         if cursor is None:
             return found
     raise ToolError(f"the server's list has more than {_MAX_PAGES} pages")
-
-
-_ONLY_SERVER: Final = {"server_url": _SERVER}
-
-mcp_ping: Final = make_action(_mcp_ping, _ONLY_SERVER, ("server_url",), idempotent=True)
-mcp_list_tools: Final = make_action(_mcp_list_tools, _ONLY_SERVER, ("server_url",), idempotent=True)
-mcp_call_tool: Final = make_action(
-    _mcp_call_tool,
-    {
-        "server_url": _SERVER,
-        "tool_name": _text("The tool, as mcp_list_tools names it"),
-        "tool_input": {"type": "object", "description": "The tool's arguments"},
-    },
-    ("server_url", "tool_name", "tool_input"),
-)
-mcp_list_prompts: Final = make_action(
-    _mcp_list_prompts, _ONLY_SERVER, ("server_url",), idempotent=True
-)
-mcp_get_prompt: Final = make_action(
-    _mcp_get_prompt,
-    {
-        "server_url": _SERVER,
-        "prompt_name": _text("The prompt, as mcp_list_prompts names it"),
-        "prompt_arguments": {
-            "type": "object",
-            "description": "The prompt's arguments, where it has some",
-            "additionalProperties": {"type": "string"},
-        },
-    },
-    ("server_url", "prompt_name"),
-    idempotent=True,
-)
-mcp_list_resources: Final = make_action(
-    _mcp_list_resources, _ONLY_SERVER, ("server_url",), idempotent=True
-)
-mcp_read_resource: Final = make_action(
-    _mcp_read_resource,
-    {
-        "server_url": _SERVER,
-        "resource_uri": _text("The resource's URI, as mcp_list_resources gives it"),
-    },
-    ("server_url", "resource_uri"),
-    idempotent=True,
-)
 
 
 def _shown_tools(found: "Iterable[Tool]") -> str:
@@ -215,12 +176,6 @@ def _shown_prompts(found: "Iterable[Prompt]") -> str:
     return "\n".join(lines) or "the server has no prompts"
 
 
-def _prompt_text(result: "GetPromptResult") -> str:
-    """Return the messages of a prompt."""
-    parts = [f"{message.role}: {_content(message.content)}" for message in result.messages]
-    return "\n\n".join(parts) or "the prompt is empty"
-
-
 def _shown_resources(found: "Iterable[Resource]", templates: "Iterable[ResourceTemplate]") -> str:
     """List resources, and the patterns of addresses that can be filled in."""
     lines = [
@@ -232,11 +187,6 @@ def _shown_resources(found: "Iterable[Resource]", templates: "Iterable[ResourceT
         for each in templates
     ]
     return "\n".join(lines) or "the server has no resources"
-
-
-def _resource_text(result: "ReadResourceResult") -> str:
-    """Return the contents of a resource."""
-    return "\n".join(_contents(part) for part in result.contents) or "the resource is empty"
 
 
 def _content(block: Any) -> str:

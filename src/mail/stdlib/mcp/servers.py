@@ -42,7 +42,6 @@ _MOST_NODES: Final = 400
 _MOST_CHOICES: Final = 64
 _LONGEST_NAME: Final = 64
 _LONGEST_PROPERTY: Final = 128
-_MOST_PAGES: Final = 20
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _NO_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
 _INVISIBLE: Final = re.compile(
@@ -93,16 +92,10 @@ def actions_of_servers(
 
 
 async def _tools_of(use: Use) -> list["Tool"]:
+    from mail.stdlib.mcp.actions import every_page
+
     async def listed(client: "Client") -> list["Tool"]:
-        tools: list[Tool] = []
-        cursor: str | None = None
-        for _ in range(_MOST_PAGES):
-            page = await client.list_tools(cursor=cursor)
-            tools += page.tools
-            cursor = page.next_cursor
-            if cursor is None:
-                return tools
-        raise ToolError(f"its list of tools has more than {_MOST_PAGES} pages")
+        return await every_page(client.list_tools, "tools")
 
     try:
         found: list[Tool] = await use(listed)
