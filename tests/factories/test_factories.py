@@ -30,7 +30,6 @@ from mail.factories import (
 )
 from mail.llm.request import CallPiece, Delta, ModelRequest
 from mail.services.preferences import Memories
-from mail.stdlib.openai.agents import OpenAIOptions
 from mail.testing import FakeClock
 from tests.support.provider import problems_of
 
@@ -250,10 +249,6 @@ def test_positions_are_those_of_the_signature(kind: Any) -> None:
 def test_the_classes_that_ask_a_model_share_their_parameters() -> None:
     plain_names, *others = (set(inspect.signature(kind).parameters) for kind in MODEL_CLASSES)
     assert others == [plain_names, plain_names]
-    wiring = set(inspect.signature(MAILAgentFunction).parameters) - {"kwargs"}
-    own = {"reasons", "retry"}
-    shared = plain_names - wiring - {"llm", "use_proxy", "model"}
-    assert set(OpenAIOptions.__annotations__) == shared | own
 
 
 async def test_the_history_is_not_touched_and_the_system_prompt_travels_apart() -> None:

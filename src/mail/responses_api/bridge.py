@@ -391,9 +391,7 @@ class ResponsesBridge:
             ending = ResponseEnding.of_task(task)
         return await self._settled(kept, ending, task.total_usage if task else None)
 
-    async def _own_ending(
-        self, record: Record
-    ) -> tuple[ResponseEnding, Usage | None] | None:
+    async def _own_ending(self, record: Record) -> tuple[ResponseEnding, Usage | None] | None:
         """Return how the response's own run ended, if that is known by now."""
         if not record.began:
             return None

@@ -10,14 +10,19 @@ import os
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Final
 
-from mail.core.agents import ToolChoice
 from mail.core.call_context import ModelRules, current_call
 from mail.core.suggest import hinted
 from mail.errors import ConfigError, ModelError
 from mail.factories.action import ActionAgentFunction
-from mail.factories.base import LiteLLMAgentFunction, ReasoningEffort, ToolFormat, parameters_of
+from mail.factories.base import (
+    LiteLLMAgentFunction,
+    MAILAgentFunction,
+    ToolFormat,
+    parameters_of,
+)
 from mail.factories.checks import of_agent
 from mail.factories.supervisor import SupervisorFunction
 from mail.llm.failures import model_error
@@ -243,37 +248,18 @@ def _load() -> None:
     listen_to(importlib.import_module("httpx").AsyncHTTPTransport)
 
 
-class OpenAIOptions(TypedDict, total=False):
-    """Keyword options of the agents; `mail.factories.LiteLLMAgentFunction` says what they mean.
+_WIRING: Final = tuple(signature(MAILAgentFunction).parameters)
+OPTIONS: Final = {*signature(LiteLLMAgentFunction).parameters, "reasons", "retry"} - {
+    *_WIRING,
+    "llm",
+    "model",
+    "use_proxy",
+}
+"""Keyword options of the agents; `mail.factories.LiteLLMAgentFunction` says what they mean.
 
-    ``reasons`` and ``retry`` are those of `OpenAIModel`. ``user_token`` is taken because swarms
-    give it to every agent; it is sent to nobody.
-    """
-
-    system: str
-    user_token: str
-    reasoning_effort: ReasoningEffort | None
-    thinking_budget: int | None
-    max_tokens: int | None
-    memory: bool
-    stream_tokens: bool
-    print_llm_streams: bool
-    default_tool_choice: ToolChoice | None
-    timeout: float | None
-    deadline: float | None
-    api_base: str
-    api_key: str
-    temperature: float | None
-    top_p: float | None
-    top_k: int | None
-    seed: int | None
-    frequency_penalty: float | None
-    presence_penalty: float | None
-    stop: Sequence[str] | None
-    reasons: bool | None
-    retry: RetryPolicy | None
-    model_profile: Mapping[str, Any] | None
-    _debug_include_mail_tools: bool
+``reasons`` and ``retry`` are those of `OpenAIModel`. ``user_token`` is taken because swarms give it
+to every agent; it is sent to nobody.
+"""
 
 
 class _OpenAIFunction(LiteLLMAgentFunction):
@@ -284,6 +270,7 @@ class _OpenAIFunction(LiteLLMAgentFunction):
 
     def __init__(  # noqa: PLR0913 - the documented signature
         self,
+        /,
         name: str,
         comm_targets: Sequence[str],
         model: str,
@@ -293,19 +280,18 @@ class _OpenAIFunction(LiteLLMAgentFunction):
         can_complete_tasks: bool = False,
         tool_format: ToolFormat | None = None,
         exclude_tools: Sequence[str] | None = None,
-        **kwargs: Unpack[OpenAIOptions],
+        **kwargs: Any,
     ) -> None:
         given: Any = model  # another factory's `model` is an object
         if not isinstance(given, str) or not given:
             raise ConfigError(f"agent '{name}': model must be the name of an OpenAI model")
-        rest: dict[str, Any] = dict(kwargs)
-        unknown = sorted(rest.keys() - OpenAIOptions.__annotations__.keys())
+        unknown = sorted(kwargs.keys() - OPTIONS)
         if unknown:
             text = f"agent '{name}' has no option '{unknown[0]}'"
-            raise ConfigError(hinted(text, unknown[0], OpenAIOptions.__annotations__))
-        reasons, retry = rest.pop("reasons", None), rest.pop("retry", None)
+            raise ConfigError(hinted(text, unknown[0], OPTIONS))
+        reasons, retry = kwargs.pop("reasons", None), kwargs.pop("retry", None)
         with of_agent(name):
-            profile = _profile_fields(model, rest.pop("model_profile", None))
+            profile = _profile_fields(model, kwargs.pop("model_profile", None))
         super().__init__(
             name=name,
             comm_targets=comm_targets,
@@ -319,7 +305,7 @@ class _OpenAIFunction(LiteLLMAgentFunction):
             use_proxy=False,
             model=OpenAIModel(self.wire, reasons=reasons, retry=retry),
             model_profile=profile,
-            **rest,
+            **kwargs,
         )
 
     async def aclose(self) -> None:
@@ -359,7 +345,7 @@ class OpenAIChatCompletionsAgentFunction(_OpenAIAgent):
         can_complete_tasks: Whether it may end tasks.
         tool_format: Ignored; the class decides.
         exclude_tools: MAIL tools that it does not get.
-        kwargs: See `OpenAIOptions`.
+        kwargs: See `OPTIONS`.
 
     Raises:
         ConfigError: a wrong setting or an unknown option.
