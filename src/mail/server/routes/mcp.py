@@ -11,7 +11,7 @@ import json
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -85,24 +85,26 @@ class _Session:
 
 @dataclass(slots=True, eq=False)
 class _Sessions:
-    """The sessions of this process, the longest unused first."""
+    """The sessions of this process, the longest unused first; one with a stream is in use."""
 
     _held: OrderedDict[tuple[TokenCaller, str], _Session] = field(default_factory=OrderedDict)
 
     def begin(self, caller: TokenCaller) -> str:
-        """Return the id of a new session, which takes the place of old ones if need be."""
-        self._forget()
+        """Return the id of a new session, which takes the place of an old one if need be."""
+        oldest = time.monotonic() - _IDLE_SECONDS
+        while self._held and next(iter(self._held.values())).used <= oldest:
+            self._held.popitem(last=False)
         own = [key for key in self._held if key[0] == caller]
         if len(own) >= _MOST_SESSIONS:
-            self._drop(own)
+            self.end(*own[0])
         elif len(self._held) >= _MOST_OF_ALL:
-            self._drop(list(self._held))
+            self.end(*next(iter(self._held)))
         name = uuid.uuid4().hex
         self._held[caller, name] = _Session()
         return name
 
     def find(self, caller: TokenCaller, name: str) -> _Session | None:
-        """Return a session of a caller's."""
+        """Return a session of a caller's, which counts as used now."""
         found = self._held.get((caller, name))
         if found is not None:
             found.used = time.monotonic()
@@ -115,22 +117,6 @@ class _Sessions:
         if ended is not None:
             ended.replace_stream(None)
         return ended is not None
-
-    def _forget(self) -> None:
-        """Forget what nobody has used for long."""
-        oldest = time.monotonic() - _IDLE_SECONDS
-        while self._held:
-            key, session = next(iter(self._held.items()))
-            if session.stream is not None:
-                session.used = time.monotonic()
-                self._held.move_to_end(key)
-            if session.used > oldest:
-                return
-            del self._held[key]
-
-    def _drop(self, keys: list[tuple[TokenCaller, str]]) -> None:
-        key = next((key for key in keys if self._held[key].stream is None), keys[0])
-        self.end(*key)
 
 
 @dataclass(slots=True, eq=False)
@@ -295,7 +281,7 @@ async def listen(
     api = door.caller_of(request).api
     held = ExitStack()
     held.enter_context(state.quotas.stream(caller))
-    frames = _notifications(api, session, held)
+    frames = _notifications(api, session, held, partial(door.sessions.find, caller, name))
     return event_stream(frames)
 
 
@@ -328,7 +314,9 @@ def _not_without_session() -> Response:
     return error_response(_NOT_ALLOWED, detail, headers={"Allow": "POST"})
 
 
-async def _notifications(api: Api, session: _Session, held: ExitStack) -> AsyncIterator[bytes]:
+async def _notifications(
+    api: Api, session: _Session, held: ExitStack, use: Callable[[], object]
+) -> AsyncIterator[bytes]:
     """Yield a notification for each change, and something now and then to keep the connection."""
     changed, news = dict[str, None](), asyncio.Event()
     session.replace_stream(news)
@@ -346,6 +334,7 @@ async def _notifications(api: Api, session: _Session, held: ExitStack) -> AsyncI
                 async with asyncio.timeout(_PING_SECONDS):
                     await news.wait()
             news.clear()
+            use()
             if not changed and session.stream is news:
                 yield _PING
             while changed and session.stream is news:
