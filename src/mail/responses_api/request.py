@@ -2,19 +2,23 @@
 
 import logging
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     StrictBool,
+    Tag,
     ValidationError,
     model_validator,
 )
+from pydantic_core import to_json
 
 from mail.core.schema import problem_text
 from mail.core.tools.offer import Offer
@@ -22,131 +26,207 @@ from mail.responses_api.items import Conversation, ResponsesError, read_input
 
 MAX_TOOLS: Final = 128
 """As many as OpenAI takes."""
-_VERBOSITY: Final = ("low", "medium", "high")
-_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+MAX_METADATA: Final = 16
+
 _JSON_OBJECT: Final = "The final answer must be one JSON object and nothing else."
 _JSON_SCHEMA: Final = "The final answer must be JSON that matches this schema, and nothing else:\n"
-
-
-def read_text_config(text: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Read ``text`` of a request.
-
-    Returns:
-        What asks an agent for the wanted format (a swarm cannot be forced to it), and the field as
-        the response repeats it.
-
-    Raises:
-        ResponsesError: a format or a verbosity that there is not.
-    """
-    verbosity, wanted = text.get("verbosity"), text.get("format")
-    if verbosity is not None and verbosity not in _VERBOSITY:
-        raise ResponsesError(
-            f"Invalid value for 'text.verbosity': {verbosity!r}; expected one "
-            f"of {', '.join(_VERBOSITY)}.",
-            "text.verbosity",
-            "invalid_value",
-        )
-    wanted = {} if wanted is None else wanted
-    if not isinstance(wanted, Mapping):
-        raise ResponsesError("Invalid type for 'text.format': expected an object.", "text.format")
-    words, shown = _format(wanted)
-    return words, {"format": shown} | ({"verbosity": verbosity} if verbosity else {})
-
-
-def _format(wanted: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    kind = wanted.get("type", "text")
-    if kind == "text":
-        return "", {"type": "text"}
-    if kind == "json_object":
-        return _JSON_OBJECT, {"type": "json_object"}
-    if kind == "json_schema":
-        from pydantic_core import to_json
-
-        shown = _schema_format(wanted)
-        return _JSON_SCHEMA + to_json(shown["schema"]).decode(), shown
-    raise ResponsesError(f"Invalid value for 'text.format.type': {kind!r}.", "text.format.type")
-
-
-def _schema_format(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    name, schema = wanted.get("name"), wanted.get("schema")
-    description, strict = wanted.get("description"), wanted.get("strict")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise _wrong_format("name", "1 to 64 of a-z, A-Z, 0-9, _ and -")
-    if not isinstance(schema, Mapping):
-        raise _wrong_format("schema", "an object")
-    if description is not None and not isinstance(description, str):
-        raise _wrong_format("description", "a string")
-    if strict is not None and not isinstance(strict, bool):
-        raise _wrong_format("strict", "a boolean")
-    return {
-        "type": "json_schema",
-        "name": name,
-        "description": description,
-        "schema": dict(schema),
-        "strict": strict,
-    }
-
-
-def _wrong_format(field: str, wanted: str) -> ResponsesError:
-    where = f"text.format.{field}"
-    return ResponsesError(f"Invalid '{where}': expected {wanted}.", where)
-
-
 _MODES: Final = ("none", "auto", "required")
+_PLAIN: Final = "plain"
+_SCHEMA: Final = "json_schema"
+_TAGS: Final = frozenset({"str", "list[any]", "dict[str,any]", _PLAIN, _SCHEMA})
+"""Parts of pydantic's locations that name an alternative and no field."""
+
+_IGNORED: Final = frozenset(
+    {
+        *("include", "max_output_tokens", "max_tool_calls", "prompt_cache_key", "temperature"),
+        *("prompt_cache_retention", "reasoning", "safety_identifier", "service_tier", "top_p"),
+        *("stream_options", "top_logprobs", "truncation", "user"),
+    }
+)
+"""Settings of a model; each agent of a swarm has its own."""
+
+_REFUSED: Final = {
+    "conversation": "continue with previous_response_id",
+    "prompt": "use instructions instead",
+}
+"""Fields that would change what the request means."""
+
+_log = logging.getLogger("mail.responses")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """What a request makes of its functions.
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_absent(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        return {name: value for name, value in values.items() if value is not None}
+
+
+def _few(value: object) -> object:
+    """Count the entries of an object before each is looked at."""
+    if isinstance(value, dict) and len(value) > MAX_METADATA:
+        raise ValueError(f"must have at most {MAX_METADATA} entries")
+    return value
+
+
+def _plain_name(name: str) -> str:
+    if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name):
+        raise ValueError("must have 1 to 64 of a-z, A-Z, 0-9, _ and -")
+    return name
+
+
+Name = Annotated[str, Field(max_length=256)]
+_PlainName = Annotated[str, AfterValidator(_plain_name)]
+
+
+class RunLimits(_Part):
+    """``kwargs`` of a request: limits of the run."""
+
+    max_steps: Annotated[int, Field(ge=1)] | None = None
+    timeout: Annotated[float, Field(gt=0, le=3600)] = 3600.0
+
+
+def _of_object(parameters: dict[str, Any]) -> dict[str, Any]:
+    if parameters.get("type", "object") != "object":
+        raise ResponsesError("The parameters of a function must be of type 'object'.", "type")
+    if not isinstance(parameters.get("properties", {}), dict):
+        raise ResponsesError("Invalid value for 'properties': must be an object.", "properties")
+    return parameters
+
+
+class _Function(_Part):
+    """One of ``tools``; the layout of chat completions is taken, too."""
+
+    type: Literal["function"]
+    name: _PlainName
+    description: str | None = None
+    parameters: Annotated[dict[str, Any], AfterValidator(_of_object)] | None = None
+    strict: bool | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _flat(cls, tool: Any) -> Any:
+        if not isinstance(tool, dict):
+            return tool
+        if tool.get("type") != "function":
+            raise ResponsesError(
+                f"Tools of type {tool.get('type')!r} are not supported; only functions are.",
+                "type",
+                "invalid_value",
+            )
+        nested = tool.get("function")
+        return {**tool, **nested} if isinstance(nested, dict) else tool
+
+    def declared(self) -> dict[str, Any]:
+        """Return the function as the engine takes it."""
+        return {
+            "type": "function",
+            "name": self.name,
+            "description": self.description or "",
+            "parameters": {"type": "object", "properties": {}, **(self.parameters or {})},
+            "strict": bool(self.strict),
+        }
+
+
+class _PlainFormat(_Part):
+    type: Literal["text", "json_object", "json_schema"] = "text"
+
+
+class _SchemaFormat(_Part):
+    type: Literal["json_schema"]
+    name: _PlainName
+    description: str | None = None
+    json_schema: Annotated[dict[str, Any], Field(alias="schema")]
+    strict: bool | None = None
+
+
+def _format_of(value: object) -> str:
+    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    return _SCHEMA if kind == _SCHEMA else _PLAIN
+
+
+class _Text(_Part):
+    format: Annotated[
+        Annotated[_PlainFormat, Tag(_PLAIN)] | Annotated[_SchemaFormat, Tag(_SCHEMA)],
+        Discriminator(_format_of),
+    ] = _PlainFormat()
+    verbosity: Literal["low", "medium", "high"] | None = None
+
+    @property
+    def words(self) -> str:
+        """What asks an agent for the wanted format: a swarm cannot be forced to it."""
+        if isinstance(self.format, _SchemaFormat):
+            return _JSON_SCHEMA + to_json(self.format.json_schema).decode()
+        return _JSON_OBJECT if self.format.type == "json_object" else ""
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The field as the response repeats it."""
+        shown = {"format": self.format.model_dump(by_alias=True)}
+        return shown | ({"verbosity": self.verbosity} if self.verbosity else {})
+
+
+class _Fields(_Part):
+    input: str | list[Any]
+    instructions: str | None = None
+    model: Name | None = None
+    tools: Annotated[list[_Function], Field(max_length=MAX_TOOLS)] = []
+    tool_choice: str | dict[str, Any] = "auto"
+    parallel_tool_calls: StrictBool = True
+    previous_response_id: Name | None = None
+    metadata: Annotated[
+        dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
+        BeforeValidator(_few),
+    ] = {}
+    store: StrictBool = True
+    stream: StrictBool = False
+    background: StrictBool = False
+    text: _Text = _Text()
+    limits: Annotated[RunLimits, Field(alias="kwargs")] = RunLimits()
+
+
+class Choice(NamedTuple):
+    """What ``tool_choice`` makes of the functions.
 
     Attributes:
-        tools: All of them, as the response repeats them.
         offered: The declarations to offer, as the engine takes them.
         force: What the agent is forced to; see `mail.core.tools.offer.Offer.force`.
         shown: The choice as the response repeats it.
     """
 
-    tools: list[dict[str, Any]]
-    offered: tuple[dict[str, Any], ...]
+    offered: list[dict[str, Any]]
     force: str | None
     shown: str | dict[str, Any]
 
 
-def read_choice(tools: Sequence[Mapping[str, Any]], choice: str | Mapping[str, Any]) -> Choice:
-    """Read ``tools`` and ``tool_choice``; the layouts of chat completions are taken, too.
+def read_choice(declared: list[dict[str, Any]], choice: str | Mapping[str, Any]) -> Choice:
+    """Read ``tool_choice``; the layout of chat completions is taken, too.
 
     Raises:
-        ResponsesError: a tool that is no function, or a choice that names none of them.
+        ResponsesError: it names none of the functions, or is of an unknown kind.
     """
-    shown = [_shown(tool, index) for index, tool in enumerate(tools)]
-    declared = [_declared(tool) for tool in shown]
-    offered, force, repeated = _chosen(declared, choice)
-    return Choice(tools=shown, offered=tuple(offered), force=force, shown=repeated)
-
-
-def _chosen(
-    declared: list[dict[str, Any]], choice: str | Mapping[str, Any]
-) -> tuple[list[dict[str, Any]], str | None, str | dict[str, Any]]:
+    names = {tool["name"] for tool in declared}
     if isinstance(choice, str):
-        return *_by_mode(declared, choice), choice
+        return Choice(*_by_mode(declared, choice), choice)
     kind = choice.get("type")
     if kind == "function":
-        name = _known(_name_of(choice), _names(declared), "tool_choice.name")
-        return declared, name, {"type": "function", "name": name}
-    if kind == "allowed_tools":
-        mode = choice.get("mode", "auto")
-        if mode == "none":  # is said without a list
-            raise ResponsesError("Invalid value for 'tool_choice.mode'.", "tool_choice.mode")
-        allowed = _allowed(choice, declared)
-        listed = [{"type": "function", "name": tool["name"]} for tool in allowed]
-        repeated = {"type": "allowed_tools", "mode": mode, "tools": listed}
-        return *_by_mode(allowed, mode), repeated
-    raise ResponsesError(f"tool_choice of type {kind!r} is not supported.", "tool_choice.type")
-
-
-def _name_of(choice: Mapping[str, Any]) -> object:
-    nested = choice.get("function")
-    return nested.get("name") if isinstance(nested, Mapping) else choice.get("name")
+        name = _known(choice, names, "tool_choice.name")
+        return Choice(declared, name, {"type": "function", "name": name})
+    if kind != "allowed_tools":
+        raise ResponsesError(f"tool_choice of type {kind!r} is not supported.", "tool_choice.type")
+    mode, listed = choice.get("mode", "auto"), choice.get("tools")
+    if mode == "none":  # is said without a list
+        raise ResponsesError("Invalid value for 'tool_choice.mode'.", "tool_choice.mode")
+    if not isinstance(listed, list) or not all(isinstance(item, Mapping) for item in listed):
+        raise ResponsesError("'tool_choice.tools' must be a list of tools.", "tool_choice.tools")
+    chosen = {_known(item, names, "tool_choice.tools") for item in listed}
+    allowed = [tool for tool in declared if tool["name"] in chosen]
+    repeated = [{"type": "function", "name": tool["name"]} for tool in allowed]
+    shown = {"type": "allowed_tools", "mode": mode, "tools": repeated}
+    return Choice(*_by_mode(allowed, mode), shown)
 
 
 def _by_mode(tools: list[dict[str, Any]], mode: object) -> tuple[list[dict[str, Any]], str | None]:
@@ -163,155 +243,12 @@ def _by_mode(tools: list[dict[str, Any]], mode: object) -> tuple[list[dict[str, 
     return tools, "required" if mode == "required" else None
 
 
-def _allowed(choice: Mapping[str, Any], declared: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    listed = choice.get("tools")
-    if not isinstance(listed, list) or not all(isinstance(item, Mapping) for item in listed):
-        raise ResponsesError("'tool_choice.tools' must be a list of tools.", "tool_choice.tools")
-    known = _names(declared)
-    names = {_known(_name_of(item), known, "tool_choice.tools") for item in listed}
-    return [tool for tool in declared if tool["name"] in names]
-
-
-def _names(declared: Sequence[Mapping[str, Any]]) -> Set[str]:
-    return {tool["name"] for tool in declared}
-
-
-def _known(name: object, names: Set[str], param: str) -> str:
+def _known(tool: Mapping[str, Any], names: Set[str], param: str) -> str:
+    nested = tool.get("function")
+    name = nested.get("name") if isinstance(nested, Mapping) else tool.get("name")
     if isinstance(name, str) and name in names:
         return name
     raise ResponsesError(f"Tool choice {name!r} not found in 'tools' parameter.", param)
-
-
-def _shown(tool: Mapping[str, Any], index: int) -> dict[str, Any]:
-    """Return one function as the response repeats it."""
-    where = f"tools[{index}]"
-    if tool.get("type") != "function":
-        raise ResponsesError(
-            f"Tools of type {tool.get('type')!r} are not supported; only functions are.",
-            f"{where}.type",
-            "invalid_value",
-        )
-    nested = tool.get("function")
-    body = {**tool, **nested} if isinstance(nested, Mapping) else tool
-    name, description, strict = body.get("name"), body.get("description"), body.get("strict")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ResponsesError(
-            f"Invalid '{where}.name': 1 to 64 of a-z, A-Z, 0-9, _ and -.", f"{where}.name"
-        )
-    if description is not None and not isinstance(description, str):
-        raise _wrong(f"{where}.description", "a string")
-    if strict is not None and not isinstance(strict, bool):
-        raise _wrong(f"{where}.strict", "a boolean")
-    return {
-        "type": "function",
-        "name": name,
-        "description": description,
-        "parameters": _parameters(body.get("parameters"), f"{where}.parameters"),
-        "strict": strict,
-    }
-
-
-def _parameters(parameters: object, where: str) -> dict[str, Any] | None:
-    if parameters is None:
-        return None
-    if not isinstance(parameters, Mapping):
-        raise _wrong(where, "an object")
-    if parameters.get("type", "object") != "object":
-        raise _wrong(f"{where}.type", "'object'")
-    if not isinstance(parameters.get("properties", {}), Mapping):
-        raise _wrong(f"{where}.properties", "an object")
-    return dict(parameters)
-
-
-def _declared(shown: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one function as the engine takes it."""
-    return {
-        "type": "function",
-        "name": shown["name"],
-        "description": shown["description"] or "",
-        "parameters": {"type": "object", "properties": {}, **(shown["parameters"] or {})},
-        "strict": bool(shown["strict"]),
-    }
-
-
-def _wrong(where: str, wanted: str) -> ResponsesError:
-    return ResponsesError(f"Invalid type for '{where}': expected {wanted}.", where)
-
-
-MAX_METADATA: Final = 16
-
-_IGNORED: Final = frozenset(
-    {
-        "include",
-        "max_output_tokens",
-        "max_tool_calls",
-        "prompt_cache_key",
-        "prompt_cache_retention",
-        "reasoning",
-        "safety_identifier",
-        "service_tier",
-        "stream_options",
-        "temperature",
-        "top_logprobs",
-        "top_p",
-        "truncation",
-        "user",
-    }
-)
-"""Settings of a model; each agent of a swarm has its own."""
-
-_REFUSED: Final = {
-    "conversation": "continue with previous_response_id",
-    "prompt": "use instructions instead",
-}
-"""Fields that would change what the request means."""
-
-_log = logging.getLogger("mail.responses")
-
-Name = Annotated[str, Field(max_length=256)]
-
-
-class RunLimits(BaseModel):
-    """``kwargs`` of a request: limits of the run."""
-
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
-
-    max_steps: Annotated[int, Field(ge=1)] | None = None
-    timeout: Annotated[float, Field(gt=0, le=3600)] = 3600.0
-
-
-def _few(value: object) -> object:
-    """Count the entries of an object before each is looked at."""
-    if isinstance(value, dict) and len(value) > MAX_METADATA:
-        raise ValueError(f"must have at most {MAX_METADATA} entries")
-    return value
-
-
-class _Fields(BaseModel):
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
-
-    input: str | list[Any]
-    instructions: str | None = None
-    model: Name | None = None
-    tools: Annotated[list[dict[str, Any]], Field(max_length=MAX_TOOLS)] = []
-    tool_choice: str | dict[str, Any] = "auto"
-    parallel_tool_calls: StrictBool = True
-    previous_response_id: Name | None = None
-    metadata: Annotated[
-        dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
-        Field(max_length=MAX_METADATA),
-        BeforeValidator(_few),
-    ] = {}
-    store: StrictBool = True
-    stream: StrictBool = False
-    background: StrictBool = False
-    text: dict[str, Any] = {}
-    limits: Annotated[RunLimits, Field(alias="kwargs")] = RunLimits()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_is_absent(cls, values: Any) -> Any:
-        return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,18 +289,17 @@ class ResponseRequest:
         if fields.background and not fields.store:
             raise ResponsesError("a background response must be stored", "store")
         conversation = read_input(fields.input)
-        choice = read_choice(fields.tools, fields.tool_choice)
-        wording, text = read_text_config(fields.text)
-        words = [fields.instructions or "", conversation.system, wording]
+        choice = read_choice([tool.declared() for tool in fields.tools], fields.tool_choice)
+        words = [fields.instructions or "", conversation.system, fields.text.words]
         return cls(
             conversation=conversation,
             offer=Offer(
-                tools=choice.offered,
+                tools=tuple(choice.offered),
                 instructions="\n\n".join(filter(None, words)),
                 force=choice.force,
                 parallel=fields.parallel_tool_calls,
             ),
-            echo=_echo(fields, choice, text),
+            echo=_echo(fields, choice),
             previous_response_id=fields.previous_response_id or None,
             store=fields.store,
             stream=fields.stream,
@@ -381,8 +317,11 @@ def _checked(values: Mapping[str, Any]) -> _Fields:
         return _Fields.model_validate(dict(values))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = [part for part in first["loc"] if part not in ("str", "list[any]", "dict[str,any]")]
+        where = [part for part in first["loc"] if part not in _TAGS]
         param = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in where).lstrip(".")
+        refused = first.get("ctx", {}).get("error")
+        if isinstance(refused, ResponsesError):
+            raise ResponsesError(str(refused), f"{param}.{refused.param}", refused.code) from None
         raise ResponsesError(
             f"Invalid value for '{param}': {problem_text(first)}.", param, "invalid_type"
         ) from None
@@ -395,16 +334,16 @@ def _log_ignored(values: Mapping[str, Any]) -> None:
         _log.warning("responses: unknown fields ignored: %s", ", ".join(map(repr, unknown[:10])))
 
 
-def _echo(fields: _Fields, choice: Choice, text: Mapping[str, Any]) -> dict[str, Any]:
+def _echo(fields: _Fields, choice: Choice) -> dict[str, Any]:
     return {
         "model": fields.model,
         "instructions": fields.instructions,
-        "tools": choice.tools,
+        "tools": [tool.model_dump() for tool in fields.tools],
         "tool_choice": choice.shown,
         "parallel_tool_calls": fields.parallel_tool_calls,
         "previous_response_id": fields.previous_response_id or None,
         "metadata": fields.metadata,
         "store": fields.store,
         "background": fields.background,
-        "text": text,
+        "text": fields.text.shown,
     }
