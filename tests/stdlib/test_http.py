@@ -13,6 +13,7 @@ from mail.api.actions import MAILAction
 from mail.stdlib.http import actions
 from mail.stdlib.http.actions import http_get, http_head, http_options, http_patch, http_post
 from tests.stdlib.outside import PUBLIC, Outside
+from tests.support.loopback import served
 
 BODILESS = [actions.http_get, actions.http_head, actions.http_options, actions.http_delete]
 WITH_BODY = [actions.http_post, actions.http_put, actions.http_patch]
@@ -84,15 +85,11 @@ async def server(configure: Callable[[str], None]) -> AsyncIterator[str]:
     app.router.add_get("/endless", endless)
     app.router.add_get("/silent", silent)
     app.router.add_route("*", "/onward", onward)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = runner.addresses[0][1]
-    configure(f'[stdlib.http]\nallow = ["127.0.0.1:{port}"]\nmax_bytes = 50000\ntimeout = 20\n')
-    yield f"http://127.0.0.1:{port}"
-    app[OVER].set()
-    await runner.cleanup()
+    async with served(app) as address:
+        allowed = address.removeprefix("http://")
+        configure(f'[stdlib.http]\nallow = ["{allowed}"]\nmax_bytes = 50000\ntimeout = 20\n')
+        yield address
+        app[OVER].set()
 
 
 @pytest.mark.parametrize("action", EVERY, **by_name)

@@ -26,6 +26,7 @@ from mail.swarms_json.fields import checked
 from mail.swarms_json.types import SwarmsJSONMCPServer
 from tests.server.kit import serving
 from tests.stdlib.outside import PUBLIC, Outside
+from tests.support.loopback import mcp_reply, served
 
 EVERY = (
     mcp_ping,
@@ -278,33 +279,16 @@ async def test_redirects_lead_nowhere_else(
     }
 
 
-OLD = "2025-03-26"
-
-
 async def old_protocol(request: web.Request) -> web.Response:
     """Speak the protocol as it was before servers could be discovered."""
     message = await request.json()
     if "id" not in message:
         return web.Response(status=202)
-    results: dict[str, Any] = {
-        "initialize": {
-            "protocolVersion": OLD,
-            "capabilities": {"tools": {}},
-            "serverInfo": {"name": "old", "version": "1"},
-        },
-        "ping": {},
-        "tools/list": {
-            "tools": [{"name": f"tool{message.get('params', {}).get('cursor', 0)}",
-                       "inputSchema": {"type": "object"}}],
-            **({} if "cursor" in message.get("params", {}) else {"nextCursor": "1"}),
-        },
-    }  # fmt: skip
-    reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
-    if message["method"] in results:
-        reply["result"] = results[message["method"]]
-    else:
-        reply["error"] = {"code": -32601, "message": f"no {message['method']}"}
-    return web.json_response(reply)
+    cursor = message.get("params", {}).get("cursor")
+    tool = {"name": f"tool{cursor or 0}", "inputSchema": {"type": "object"}}
+    more = {} if cursor else {"nextCursor": "1"}
+    results = {"ping": {}, "tools/list": {"tools": [tool], **more}}
+    return web.json_response(mcp_reply(message, results, version="2025-03-26"))
 
 
 @pytest.fixture
@@ -313,11 +297,8 @@ async def old(configure: Callable[[str], None]) -> AsyncIterator[str]:
     configure(ALLOWED)
     app = web.Application()
     app.router.add_post("/mcp", old_protocol)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
-    await runner.cleanup()
+    async with served(app) as address:
+        yield f"{address}/mcp"
 
 
 async def test_servers_of_the_older_protocol_are_served_too(old: str) -> None:

@@ -10,10 +10,10 @@ from aiohttp import web
 
 from mail.stdlib.mcp import connection
 from mail.stdlib.mcp.actions import mcp_call_tool, mcp_list_resources, mcp_list_tools
+from tests.support.loopback import mcp_reply, served
 
 BEHAVIOUR = web.AppKey("behaviour", dict)
 OVER = web.AppKey("over", asyncio.Event)
-VERSION = "2025-06-18"
 
 
 async def post(request: web.Request) -> web.Response:
@@ -26,28 +26,17 @@ async def post(request: web.Request) -> web.Response:
     more = {"nextCursor": str(cursor + 1)} if cursor < request.app[BEHAVIOUR]["pages"] - 1 else {}
     name = f"page{cursor}"
     tool = {"name": name, "description": padding, "inputSchema": {"type": "object"}}
-    results: dict[str, Any] = {
-        "initialize": {
-            "protocolVersion": VERSION,
-            "capabilities": {"tools": {}, "resources": {}},
-            "serverInfo": {"name": "greedy", "version": "1"},
-        },
+    template = {"name": name, "uriTemplate": "a://{b}", "description": padding}
+    results = {
         "tools/list": {"tools": [tool], **more},
         "resources/list": {"resources": [{"name": name, "uri": "a://b", "description": padding}]},
-        "resources/templates/list": {
-            "resourceTemplates": [{"name": name, "uriTemplate": "a://{b}", "description": padding}]
-        },
+        "resources/templates/list": {"resourceTemplates": [template]},
         "tools/call": {
             "content": [{"type": "text", "text": "paid"}],
             "isError": message.get("params", {}).get("name") == "fail",
         },
     }
-    reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
-    if message["method"] in results:
-        reply["result"] = results[message["method"]]
-    else:
-        reply["error"] = {"code": -32601, "message": f"no {message['method']}"}
-    return web.json_response(reply, headers={"Mcp-Session-Id": "s"})
+    return web.json_response(mcp_reply(message, results), headers={"Mcp-Session-Id": "s"})
 
 
 async def delete(request: web.Request) -> web.Response:
@@ -78,12 +67,9 @@ async def url(
     """The address of that server."""
     configure('[stdlib.http]\nallow = ["127.0.0.1"]\ntimeout = 60\nmax_bytes = 20000\n')
     monkeypatch.setattr(connection, "_GOODBYE", 0.1)
-    runner = web.AppRunner(app, shutdown_timeout=1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
-    app[OVER].set()
-    await runner.cleanup()
+    async with served(app) as address:
+        yield f"{address}/mcp"
+        app[OVER].set()
 
 
 async def call(action: Any, url: str, **args: Any) -> str:

@@ -22,6 +22,7 @@ from mail.llm.script import call, otherwise, say
 from mail.stdlib.openai.agents import OpenAIModel
 from mail.testing import RecordedCall, recorded_calls
 from tests.llm.support import TOOL
+from tests.support.loopback import served
 from tests.support.provider import FakeProvider, Fault
 
 KEYS = {
@@ -288,15 +289,11 @@ async def test_a_provider_that_answers_plainly_is_recorded(monkeypatch: pytest.M
 
     app = web.Application()
     app.router.add_post("/{rest:.*}", plain)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{runner.addresses[0][1]}/v1")
     monkeypatch.setenv("OPENAI_API_KEY", KEYS["OPENAI_API_KEY"])
-    with recorded_calls() as calls, pytest.raises(ModelError):
-        await answer(asked("completions"))
-    await runner.cleanup()
+    async with served(app) as address:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{address}/v1")
+        with recorded_calls() as calls, pytest.raises(ModelError):
+            await answer(asked("completions"))
     await close_clients()
     assert (calls[0].status, calls[0].answer) == (502, "<html>no</html>")
 
