@@ -6,8 +6,8 @@ Importing this module imports the SDK, which is large: that happens when a clien
 import base64
 import json
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -18,7 +18,7 @@ from mcp.shared.exceptions import MCPError
 
 from mail.errors import MAILError, ToolError
 from mail.mcp.api import Api, Refused
-from mail.mcp.tools import McpTool, Progress, tools_of
+from mail.mcp.tools import Progress, tools_of
 from mail.mcp.watching import INBOX, MOST_WATCHED, Watcher, resource_of, task_uri, thread_uri
 from mail.version import get_version
 
@@ -119,8 +119,16 @@ class _Handlers:
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         caller = await self.connected(ctx)
-        offered = tools_of(caller.profiles).values()
-        return types.ListToolsResult(tools=[_described(tool, caller.own_id) for tool in offered])
+        offered = [
+            types.Tool(
+                name=tool.name,
+                description=tool.description,
+                input_schema=tool.schema_for(caller.own_id),
+                annotations=types.ToolAnnotations(read_only_hint=tool.reads),
+            )
+            for tool in tools_of(caller.profiles).values()
+        ]
+        return types.ListToolsResult(tools=offered)
 
     async def call_tool(
         self, ctx: Context, params: types.CallToolRequestParams
@@ -150,10 +158,8 @@ class _Handlers:
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
         caller = await self.connected(ctx)
-        try:
+        with _failing_as(types.INTERNAL_ERROR):
             found = await (_mail_of if caller.own_id else _tasks_of)(caller.api)
-        except ToolError as error:
-            raise MCPError(types.INTERNAL_ERROR, str(error)) from None
         return types.ListResourcesResult(resources=found)
 
     async def read_resource(
@@ -161,11 +167,9 @@ class _Handlers:
     ) -> types.ReadResourceResult:
         uri = str(params.uri)
         caller = await self.connected(ctx)
-        try:
+        with _failing_as(types.INVALID_PARAMS):
             resource = resource_of(uri)
             found = await resource.read(caller.api)
-        except ToolError as error:
-            raise MCPError(types.INVALID_PARAMS, str(error)) from None
         if isinstance(found, str):
             text = types.TextResourceContents(uri=uri, mime_type=resource.mime_type, text=found)
             return types.ReadResourceResult(contents=[text])
@@ -177,20 +181,16 @@ class _Handlers:
         self, ctx: Context, params: types.SubscribeRequestParams
     ) -> types.EmptyResult:
         caller = await self.connected(ctx)
-        try:
+        with _failing_as(types.INVALID_PARAMS):
             await caller.watcher().add(caller.api, str(params.uri))
-        except ToolError as error:
-            raise MCPError(types.INVALID_PARAMS, str(error)) from None
         return types.EmptyResult()
 
     async def unsubscribe(
         self, ctx: Context, params: types.UnsubscribeRequestParams
     ) -> types.EmptyResult:
         caller = await self.connected(ctx)
-        try:
+        with _failing_as(types.INVALID_PARAMS):
             caller.watcher().remove(str(params.uri))
-        except ToolError as error:
-            raise MCPError(types.INVALID_PARAMS, str(error)) from None
         return types.EmptyResult()
 
     async def listen(
@@ -208,19 +208,25 @@ class _Handlers:
             notification = types.ResourceUpdatedNotification(params=told)
             await ctx.session.send_notification(notification, related_request_id=request_id)
 
-        try:
-            with caller.streaming():
-                watcher, honored = await _watched(caller.api, params.notifications)
-                told = types.SubscriptionsAcknowledgedNotificationParams(
-                    notifications=types.SubscriptionFilter(resource_subscriptions=honored or None),
-                    _meta=meta,
-                )
-                acknowledged = types.SubscriptionsAcknowledgedNotification(params=told)
-                await ctx.session.send_notification(acknowledged, related_request_id=request_id)
-                await watcher.run(caller.api, tell)
-        except (ToolError, MAILError) as error:
-            raise MCPError(types.INTERNAL_ERROR, str(error)) from None
+        with _failing_as(types.INTERNAL_ERROR), caller.streaming():
+            watcher, honored = await _watched(caller.api, params.notifications)
+            told = types.SubscriptionsAcknowledgedNotificationParams(
+                notifications=types.SubscriptionFilter(resource_subscriptions=honored or None),
+                _meta=meta,
+            )
+            acknowledged = types.SubscriptionsAcknowledgedNotification(params=told)
+            await ctx.session.send_notification(acknowledged, related_request_id=request_id)
+            await watcher.run(caller.api, tell)
         return types.SubscriptionsListenResult(_meta=meta)
+
+
+@contextmanager
+def _failing_as(code: int) -> Iterator[None]:
+    """Turn what the API refuses into an error of JSON-RPC."""
+    try:
+        yield
+    except MAILError as error:
+        raise MCPError(code, str(error)) from None
 
 
 async def _watched(api: Api, wanted: types.SubscriptionFilter) -> tuple[Watcher, list[str]]:
@@ -256,15 +262,6 @@ async def _tasks_of(api: Api) -> list[types.Resource]:
         types.Resource(name=task["title"] or task_id, uri=task_uri(task_id), mime_type="text/plain")
         for task_id, task in page["tasks"].items()
     ]
-
-
-def _described(tool: McpTool, own_id: str) -> types.Tool:
-    return types.Tool(
-        name=tool.name,
-        description=tool.description,
-        input_schema=tool.schema_for(own_id),
-        annotations=types.ToolAnnotations(read_only_hint=tool.reads),
-    )
 
 
 def _progress_of(ctx: Context) -> Progress | None:

@@ -8,7 +8,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote, unquote
 
 from mail.errors import ToolError
@@ -51,7 +51,8 @@ class Resource:
         Raises:
             ToolError: the caller may not read it, or the server does not answer.
         """
-        return _json(await api.ask("GET", "/messages", params=self._page(_SHOWN_LETTERS)))
+        page = await api.ask("GET", "/messages", params=self._page(_SHOWN_LETTERS))
+        return json.dumps(page, ensure_ascii=False)
 
     async def mark(self, api: Api) -> object:
         """Return what tells this state of it from others; it raises what `read` does."""
@@ -160,32 +161,26 @@ class Watcher:
         """
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._follow_mail(api, tell))
-                group.create_task(self._follow_tasks(api, tell))
+                for of_mail in (True, False):
+                    group.create_task(self._follow(api, tell, of_mail=of_mail))
         except* ToolError as failed:
             raise failed.exceptions[0] from None
 
-    async def _follow_mail(self, api: Api, tell: Tell) -> None:
+    async def _follow(self, api: Api, tell: Tell, *, of_mail: bool) -> None:
         place: int | None = None
         while True:
-            await self._some(of_mail=True)
+            await self._some(of_mail=of_mail)
             began, before = time.monotonic(), place
             try:
-                place = await _latest(api, before)
-                await self._compare(api, tell, of_mail=True)
+                if of_mail:
+                    place = await _latest(api, before)
+                await self._compare(api, tell, of_mail=of_mail)
             except ToolError as error:
-                await _bear(error)
-            if place == before:  # a server that stops answers at once
+                if isinstance(error, Refused) and error.status in _FINAL:
+                    raise
+                await asyncio.sleep(_PAUSE_SECONDS)
+            if place == before:  # a task, or a server that stops, which answers at once
                 await asyncio.sleep(began + _LOOK_SECONDS - time.monotonic())
-
-    async def _follow_tasks(self, api: Api, tell: Tell) -> None:
-        while True:
-            await self._some(of_mail=False)
-            try:
-                await self._compare(api, tell, of_mail=False)
-            except ToolError as error:
-                await _bear(error)
-            await asyncio.sleep(_LOOK_SECONDS)
 
     async def _some(self, *, of_mail: bool) -> None:
         """Wait until something of a kind is watched."""
@@ -217,14 +212,3 @@ async def _latest(api: Api, after: int | None = None) -> int:
     timeout = _WAIT_SECONDS + _MARGIN_SECONDS
     answer = await api.ask("GET", "/messages/unread", params=params, timeout=timeout)
     return int(answer["latest"])
-
-
-async def _bear(error: ToolError) -> None:
-    """Wait a little before the next try, unless there is no use in one."""
-    if isinstance(error, Refused) and error.status in _FINAL:
-        raise error
-    await asyncio.sleep(_PAUSE_SECONDS)
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)

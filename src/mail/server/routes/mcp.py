@@ -281,8 +281,8 @@ async def listen(
     api = door.caller_of(request).api
     held = ExitStack()
     held.enter_context(state.quotas.stream(caller))
-    frames = _notifications(api, session, held, partial(door.sessions.find, caller, name))
-    return event_stream(frames)
+    use = partial(door.sessions.find, caller, name)
+    return event_stream(_notifications(api, session, held, use))
 
 
 @router.delete("/mcp")
@@ -340,16 +340,11 @@ async def _notifications(
             while changed and session.stream is news:
                 uri = next(iter(changed))
                 del changed[uri]
-                yield frame("message", _updated(uri))
+                told = {"method": "notifications/resources/updated", "params": {"uri": uri}}
+                yield frame("message", json.dumps({"jsonrpc": "2.0", **told}))
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
         if session.stream is news:
             session.stream = None
         held.close()
-
-
-def _updated(uri: str) -> str:
-    return json.dumps(
-        {"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": uri}}
-    )
