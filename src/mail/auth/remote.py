@@ -89,7 +89,7 @@ class RemoteAuth:
                     raise AuthUnavailable(
                         f"the authentication service returned status {response.status}"
                     )
-                return _read_object(await _read_limited(response))
+                return await _read_object(response)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             # The error's own text may hold the URL with its password.
             kind = type(error).__name__
@@ -106,18 +106,13 @@ class RemoteAuth:
         return self._session
 
 
-async def _read_limited(response: "aiohttp.ClientResponse") -> bytes:
-    chunks: list[bytes] = []
-    size = 0
-    async for chunk in response.content.iter_any():
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > _MAX_ANSWER_BYTES:
-            raise AuthUnavailable("the answer of the authentication service is too large")
-    return b"".join(chunks)
-
-
-def _read_object(text: bytes) -> dict[str, Any]:
+async def _read_object(response: "aiohttp.ClientResponse") -> dict[str, Any]:
+    try:
+        await response.content.readexactly(_MAX_ANSWER_BYTES + 1)
+    except asyncio.IncompleteReadError as whole:
+        text = whole.partial
+    else:
+        raise AuthUnavailable("the answer of the authentication service is too large")
     try:
         answer = from_json(text)
     except ValueError:

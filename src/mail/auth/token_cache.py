@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from typing import Final, NamedTuple, TypeVar
 
 from mail.auth.callers import PRIVILEGED, Caller, hash_token
@@ -22,7 +23,6 @@ UNKNOWN_AT_ONCE: Final = 16
 UNKNOWN_WAITING: Final = 1000
 """Requests at a time with such tokens."""
 
-
 T = TypeVar("T")
 
 
@@ -31,16 +31,6 @@ class Found(NamedTuple):
 
     caller: Caller
     valid_for: float | None = None
-
-
-class _Good(NamedTuple):
-    caller: Caller
-    until: float
-
-
-class _Refused(NamedTuple):
-    reason: str
-    until: float
 
 
 class TokenCache:
@@ -66,8 +56,9 @@ class TokenCache:
         self._fetch = fetch
         self._now = now
         self._max = max_entries
-        self._good: OrderedDict[str, _Good] = OrderedDict()
-        self._refused: OrderedDict[str, _Refused] = OrderedDict()
+        # By the hash of a token the answer, and until when it counts.
+        self._good: OrderedDict[str, tuple[Caller, float]] = OrderedDict()
+        self._refused: OrderedDict[str, tuple[str, float]] = OrderedDict()
         self._strangers = asyncio.Semaphore(UNKNOWN_AT_ONCE)
         self._running: dict[str, asyncio.Task[Caller]] = {}
         self._waiting = 0
@@ -81,12 +72,12 @@ class TokenCache:
         """
         key = hash_token(token)
         good = self._good.get(key)
-        if good is not None and good.until > self._now():
+        if good is not None and good[1] > self._now():
             self._good.move_to_end(key)
-            return good.caller
-        refused = self._refused.get(key)
-        if refused is not None and refused.until > self._now():
-            raise Unauthenticated(refused.reason)
+            return good[0]
+        reason, until = self._refused.get(key, ("", 0.0))
+        if until > self._now():
+            raise Unauthenticated(reason)
         if good is not None:
             return await self._answer(key, token)
         if self._waiting >= UNKNOWN_WAITING:
@@ -121,10 +112,11 @@ class TokenCache:
 
     async def _look_up(self, key: str, token: str) -> Caller:
         try:
-            found = await self._ask(key, token)
+            async with nullcontext() if key in self._good else self._strangers:
+                found = await self._fetch(token)
         except Unauthenticated as error:
             self._good.pop(key, None)
-            self._keep(self._refused, key, _Refused(str(error), self._now() + NEGATIVE_SECONDS))
+            self._keep(self._refused, key, (str(error), self._now() + NEGATIVE_SECONDS))
             raise
         seconds = POSITIVE_SECONDS
         if found.valid_for is not None:
@@ -132,14 +124,8 @@ class TokenCache:
         if found.caller.role in PRIVILEGED:
             seconds = 0.0  # known, but asked about again
         self._refused.pop(key, None)
-        self._keep(self._good, key, _Good(found.caller, self._now() + seconds))
+        self._keep(self._good, key, (found.caller, self._now() + seconds))
         return found.caller
-
-    async def _ask(self, key: str, token: str) -> Found:
-        if key in self._good:
-            return await self._fetch(token)
-        async with self._strangers:
-            return await self._fetch(token)
 
     def _keep(self, kept: OrderedDict[str, T], key: str, answer: T) -> None:
         kept[key] = answer

@@ -251,15 +251,12 @@ async def mcp(
             "the request is larger than a message may be, with what belongs to it; send less, or "
             "raise [server.limits] max_message_bytes"
         )
-    asked = await made_of_body(request, _parsed)
+    parsed = partial(parse_object, max_values=_MOST_VALUES, fewer=_FEWER)
+    asked = await made_of_body(request, parsed)
     manager = await door.manager()
     session = door.sessions.begin(caller) if asked.get("method") == "initialize" else None
     exchange_of(request).waits()  # what the tools ask takes places of its own
     return _Handed(manager, body, session)
-
-
-def _parsed(text: bytes) -> dict[str, Any]:
-    return parse_object(text, _MOST_VALUES, fewer=_FEWER)
 
 
 @router.get("/mcp")

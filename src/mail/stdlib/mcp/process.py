@@ -10,7 +10,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
@@ -156,7 +156,9 @@ class _Running:
     async def _run(self) -> None:
         try:
             async with self._pipes() as streams:
-                session = Client(_Given(streams), read_timeout_seconds=self.seconds, cache=None)
+                session = Client(
+                    nullcontext(streams), read_timeout_seconds=self.seconds, cache=None
+                )
                 async with session as client:
                     if not self.ready.done():
                         self.ready.set_result(client)
@@ -263,19 +265,6 @@ class _Running:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_GOODBYE_SECONDS):
                     await process.wait()
-
-
-class _Given:
-    """Streams that are open already, as a transport."""
-
-    def __init__(self, streams: Any) -> None:
-        self._streams = streams
-
-    async def __aenter__(self) -> Any:
-        return self._streams
-
-    async def __aexit__(self, *_: object) -> None:
-        pass
 
 
 def _message(line: bytes) -> SessionMessage | Exception:
