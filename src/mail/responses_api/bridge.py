@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final
 
-from mail.api.swarm import MAILSwarm
+from mail.api import MAILSwarm
+from mail.api.posting import MessagePoster
 from mail.core.events import TERMINAL_KINDS, TaskEvent
 from mail.core.runtime.runs import FollowedRun, Run
 from mail.core.runtime.waiters import RunEnd
@@ -51,7 +52,7 @@ class RunPlan:
     before: Usage
 
 
-async def plan_run(request: ResponseRequest, records: Records, swarm: MAILSwarm) -> RunPlan:
+async def plan_run(request: ResponseRequest, records: Records, swarm: MessagePoster) -> RunPlan:
     """Find the task that a request goes on with, and what it gives it. Nothing is changed.
 
     Raises:
@@ -97,7 +98,7 @@ def _new_task(conversation: Conversation, tail: Tail) -> RunPlan:
 
 
 async def _continued(
-    request: ResponseRequest, tail: Tail, records: Records, swarm: MAILSwarm
+    request: ResponseRequest, tail: Tail, records: Records, swarm: MessagePoster
 ) -> MAILTask | None:
     """Return the task that the request names, by its previous response or by its calls."""
     previous = request.previous_response_id
@@ -126,7 +127,7 @@ def _newest_answered(tail: Tail) -> dict[str, list[str]]:
     return items
 
 
-async def _previous(response_id: str, records: Records, swarm: MAILSwarm) -> MAILTask:
+async def _previous(response_id: str, records: Records, swarm: MessagePoster) -> MAILTask:
     record = await records.load(response_id)
     # Callers of 1.3.6 name the task itself: there, a response had the id of its task.
     task_id = response_id if record is None else record.task_id

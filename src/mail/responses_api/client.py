@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from mail.api.swarm import MAILSwarm, MAILSwarmTemplate
+from mail.api import MAILSwarm, MAILSwarmTemplate
 from mail.db.records import Owner
 from mail.responses_api.bridge import ResponsesBridge
 from mail.responses_api.records import Records

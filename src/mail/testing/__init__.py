@@ -32,15 +32,15 @@ __getattr__ = lazy_exports(
     __name__,
     {
         **dict.fromkeys(
-            ("HistoryGuard", "agent_from", "replies", "tool_calls"), "mail.testing.calls"
+            ("FakeClock", "HistoryGuard", "KillPoint", "KillingStore"), "mail.testing.doubles"
         ),
-        "FakeClock": "mail.testing.clock",
-        **dict.fromkeys(("KillPoint", "KillingStore"), "mail.testing.kills"),
+        **dict.fromkeys(("agent_from", "replies", "tool_calls"), "mail.testing.doubles"),
         **dict.fromkeys(("LegacyPeer", "LoopbackPeer"), "mail.testing.peer"),
         **dict.fromkeys(("RecordedCall", "RecordedCalls", "recorded_calls"), "mail.llm.recording"),
-        "RecordingModel": "mail.testing.swarms",
-        **dict.fromkeys(("Outcome", "run_until_complete"), "mail.testing.swarms"),
-        **dict.fromkeys(("ScriptedSwarm", "scripted_swarm"), "mail.testing.swarms"),
+        **dict.fromkeys(
+            ("Outcome", "RecordingModel", "ScriptedSwarm", "run_until_complete", "scripted_swarm"),
+            "mail.testing.swarms",
+        ),
         **dict.fromkeys(("assert_not_shown", "assert_shown", "shown_to"), "mail.testing.swarms"),
     },
 )

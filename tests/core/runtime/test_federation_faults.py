@@ -25,7 +25,7 @@ from mail.db.records import OutboxRow, Owner
 from mail.errors import ProtocolError, TaskTaken, UnknownAgent, UnknownTask
 from mail.services.peer_mail import Place, opened
 from mail.testing import KillingStore, KillPoint, agent_from
-from mail.testing.kills import KillWhen
+from mail.testing.doubles import KillWhen
 from tests.core.runtime.test_federation import (
     HARBOUR,
     WAIT,

@@ -24,7 +24,7 @@ from mail.db.store import Store
 from mail.errors import MAILError
 from mail.services.webhook import WebhookNews
 from mail.testing import tool_calls
-from mail.testing.clock import FakeClock
+from mail.testing.doubles import FakeClock
 from tests.support.swarm import SWARM, runtime_of, supervisor, user_message
 
 RECORD: Final = Path(__file__).with_name("held_record.json")

@@ -21,7 +21,7 @@ from mail.db.records import (
 from mail.db.sqlite import connect as sqlite
 from mail.db.store import Store
 from mail.errors import KeyTaken, MailTaken, StoreConflict, StoreError
-from mail.testing.kills import KillingStore, KillPoint
+from mail.testing.doubles import KillingStore, KillPoint
 from tests.support.databases import Database
 
 Rows = Any

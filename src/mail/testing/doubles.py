@@ -1,14 +1,21 @@
-"""Agents without a model: tool calls made by hand, and agent functions made of plain ones."""
+"""Small stand-ins for tests: agents without a model, a clock, and a store that dies."""
 
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+import os
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
 
+from mail.clock import format_uuid
 from mail.core.agents import AgentFunction, AgentOutput, ToolChoice
 from mail.core.call_context import current_call
 from mail.core.tools.call import AgentToolCall
+from mail.db.commit import Commit, Receipt
+from mail.db.store import Store
 from mail.errors import AgentError
+
+# --- agents -------------------------------------------------------------------------------------
 
 
 def tool_calls(*calls: tuple[str, dict[str, Any]], prefix: str = "call") -> list[AgentToolCall]:
@@ -118,3 +125,96 @@ def _compare(given: Sequence[tuple[dict[str, Any], str]]) -> None:
 
 def _text(entry: dict[str, Any]) -> str:
     return json.dumps(entry, ensure_ascii=False, default=repr)
+
+
+# --- a clock ------------------------------------------------------------------------------------
+
+_START = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+class FakeClock:
+    """A `mail.clock.Clock` for tests.
+
+    Args:
+        start: The time at first, with a time zone.
+        seed: Tells the ids of several clocks apart that write into one store.
+
+    >>> clock = FakeClock()
+    >>> clock.advance(minutes=5)
+    >>> clock.now()
+    '2026-01-01T12:05:00+00:00'
+    """
+
+    def __init__(self, start: datetime = _START, *, seed: int = 0) -> None:
+        self._now = start.astimezone(UTC)
+        self._seed = seed
+        self._made = 0
+
+    def now(self) -> str:
+        """Return the time as RFC 3339 text in UTC."""
+        return self._now.isoformat()
+
+    def new_id(self) -> str:
+        """Return the next id; the n-th of a clock is always the same."""
+        self._made += 1
+        value = self._seed.to_bytes(8, "big") + self._made.to_bytes(8, "big")
+        return format_uuid(value, version=8)
+
+    def advance(self, seconds: float = 0.0, *, minutes: float = 0.0, hours: float = 0.0) -> None:
+        """Move the time on."""
+        self._now += timedelta(seconds=seconds, minutes=minutes, hours=hours)
+
+
+# --- a store that dies --------------------------------------------------------------------------
+
+KillWhen = Literal["before", "after"]
+
+
+class KillPoint:
+    """Where a process dies: before or after the n-th commit that a test singles out.
+
+    Args:
+        when: Before the commit is made, or after it is made and before anybody hears of it.
+        matches: Tells whether a commit is one of those counted.
+        nth: Which of them, counting from 1.
+        die: What happens; by default the process ends at once, as after ``kill -9``.
+    """
+
+    def __init__(
+        self,
+        when: KillWhen,
+        matches: Callable[[Commit], bool],
+        nth: int = 1,
+        die: Callable[[], object] = lambda: os._exit(9),
+    ) -> None:
+        self._when = when
+        self._matches = matches
+        self._left = nth
+        self._die = die
+
+    async def around(self, commit: Commit, make: Callable[[], Awaitable[Receipt]]) -> Receipt:
+        """Make a commit, and die before or after it when its turn has come."""
+        if not self._matches(commit):
+            return await make()
+        self._left -= 1
+        if self._left == 0 and self._when == "before":
+            self._die()
+        receipt = await make()
+        if self._left == 0 and self._when == "after":
+            self._die()
+        return receipt
+
+
+class KillingStore:
+    """A store that hands everything on to another one and dies at a `KillPoint`."""
+
+    def __init__(self, store: Store, point: KillPoint) -> None:
+        self._store = store
+        self._point = point
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def commit(self, commit: Commit) -> Receipt:
+        """See `mail.db.store.Store.commit`."""
+        return await self._point.around(commit, lambda: self._store.commit(commit))
