@@ -125,12 +125,16 @@ class GuardedPosts:
         import aiohttp
 
         target = self._target(url)
+        if target.scheme == "https" and self._tls is None:
+            import httpx
+
+            self._tls = httpx.create_ssl_context()
         async with self._session.post(
             target,
             headers=headers,
             data=content,
             allow_redirects=False,
-            ssl=self._trusted() if target.scheme == "https" else True,
+            ssl=self._tls if target.scheme == "https" else True,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
         ) as response:
             encoding = response.headers.get("Content-Encoding", "identity")
@@ -162,14 +166,6 @@ class GuardedPosts:
         if len(self._targets) > _MAX_TARGETS:
             self._targets.popitem(last=False)
         return target
-
-    def _trusted(self) -> Any:
-        """Return what certificates are checked with."""
-        if self._tls is None:
-            import httpx
-
-            self._tls = httpx.create_ssl_context()
-        return self._tls
 
 
 async def _pieces(response: "aiohttp.ClientResponse") -> AsyncGenerator[bytes, None]:

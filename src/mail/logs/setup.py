@@ -137,10 +137,14 @@ class LineFormatter(OwnFormatter):
 
     def _render(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-        data = "".join(f" {_safe(key)}={_shown(key, value)}" for key, value in self._fields(record))
+        data = "".join(
+            f" {redact(key)}={_shown(key, value)}" for key, value in self._fields(record)
+        )
         message = redact_long(record.getMessage()) + data
         line = f"{time}Z {record.levelname:<7} {record.name}  {_CONTROL.sub(_escape, message)}"
-        return line + "".join(_indent(text) for _, text in self._traces(record))
+        traces = [text.replace("\r\n", "\n").split("\n") for _, text in self._traces(record)]
+        indented = (f"\n    | {_CONTROL.sub(_escape, each)}" for lines in traces for each in lines)
+        return line + "".join(indented)
 
 
 class JSONFormatter(OwnFormatter):
@@ -202,17 +206,8 @@ def _shown(key: str, value: Any) -> str:
     return text if _BARE.fullmatch(text) else json.dumps(text, ensure_ascii=False)
 
 
-def _safe(key: str) -> str:
-    return redact(key)
-
-
 def _escape(match: re.Match[str]) -> str:
     return match.group().encode("unicode_escape").decode("ascii")
-
-
-def _indent(text: str) -> str:
-    lines = text.replace("\r\n", "\n").split("\n")
-    return "".join(f"\n    | {_CONTROL.sub(_escape, line)}" for line in lines)
 
 
 LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -258,7 +253,8 @@ def init_logger(
         raise ConfigError(f"{LOG_FORMAT} must be one of {', '.join(FORMATS)}")
     console = stream or sys.stderr
     handlers: list[logging.Handler] = [ConsoleHandler(console)]
-    handlers[0].setFormatter(_formatter(form, _is_terminal(console)))
+    is_terminal = not console.closed and console.isatty()
+    handlers[0].setFormatter(_formatter(form, is_terminal))
     if log_dir is not None:
         handlers.append(DailyFileHandler(Path(log_dir), max_bytes))
         handlers[1].setFormatter(_formatter(form, terminal=False))
@@ -276,10 +272,6 @@ def init_logger(
 def _formatter(form: str, terminal: bool) -> OwnFormatter:
     human = form == "human" or (form == "auto" and terminal)
     return LineFormatter() if human else JSONFormatter()
-
-
-def _is_terminal(stream: TextIO) -> bool:
-    return not stream.closed and stream.isatty()
 
 
 def _install(logger: logging.Logger, handlers: list[logging.Handler]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import quote
 
 import httpx
@@ -41,7 +41,8 @@ class Api:
             async with self.client.stream("GET", path) as response:
                 if response.is_error:
                     raise Refused(response.reason_phrase, response.status_code)
-                async with aclosing(_pieces_of(response)) as pieces:
+                whole = cast("AsyncGenerator[bytes, None]", response.aiter_bytes())
+                async with aclosing(whole) as pieces:
                     yield pieces
         except httpx.HTTPError as error:
             raise ToolError(f"the MAIL server cannot be reached ({type(error).__name__})") from None
@@ -73,11 +74,6 @@ class Api:
             detail = answer.get("detail") or response.reason_phrase
             raise Refused(str(detail), response.status_code, answer.get("task_id"))
         return answer
-
-
-async def _pieces_of(response: httpx.Response) -> AsyncGenerator[bytes, None]:
-    async for piece in response.aiter_bytes():
-        yield piece
 
 
 class _Answer(dict[str, Any]):

@@ -199,16 +199,13 @@ class ResponsesBridge:
 
     async def plan(self, request: ResponseRequest) -> RunPlan:
         """Find the task that a request is for; see `mail.responses_api.bridge.plan_run`."""
-        if request.previous_response_id is not None:
-            await self._settle_newest(request.previous_response_id)
+        previous = request.previous_response_id
+        if previous is not None:  # nobody may have seen the end of the newest response yet
+            record = await self.records.load(previous)
+            newest = await self.records.newest(previous if record is None else record.task_id)
+            if newest is not None and await self.records.load(newest) is not None:
+                await self.retrieve(newest)
         return await plan_run(request, self.records, self.swarm)
-
-    async def _settle_newest(self, previous: str) -> None:
-        """Note the end of the conversation's newest response, if nobody has seen it yet."""
-        record = await self.records.load(previous)
-        newest = await self.records.newest(previous if record is None else record.task_id)
-        if newest is not None and await self.records.load(newest) is not None:
-            await self._current(newest)
 
     async def begin(
         self,
@@ -327,12 +324,29 @@ class ResponsesBridge:
             yield event
 
     async def retrieve(self, response_id: str) -> Record:
-        """Return a response as it is now.
+        """Return a response as it is now; if nobody saw its end, it gets it from its task.
 
         Raises:
             NoSuchResponse: the caller has none of this id.
         """
-        return await self._current(response_id)
+        kept = await self.records.load(response_id)
+        if kept is None:
+            raise NoSuchResponse(response_id)
+        if kept.ended:
+            return kept
+        task = await self.swarm.read_task(kept.task_id, with_events=False)
+        found = await self._own_ending(kept)  # later: what ended by then is in the log
+        if found is not None:
+            ending, used = found
+            return await self._settled(kept, ending, used)
+        if task is not None and task.status is TaskState.RUNNING:
+            return kept
+        newest = await self.records.newest(kept.task_id)
+        if task is None or newest not in (None, kept.id):
+            ending = ResponseEnding(status=TaskState.FAILED, body=_GONE)
+        else:
+            ending = ResponseEnding.of_task(task)
+        return await self._settled(kept, ending, task.total_usage if task else None)
 
     async def delete(self, response_id: str) -> dict[str, Any]:
         """Forget a response; its task stays.
@@ -352,15 +366,9 @@ class ResponsesBridge:
             NoSuchResponse: the caller has none of this id.
             ResponsesError: it has ended already, or its task goes on for a later response.
         """
-        task_id = await self._cancelled_by(response_id)
-        if task_id is not None:
-            await self.swarm.cancel_task(task_id)
-
-    async def _cancelled_by(self, response_id: str) -> str | None:
-        """Return the task whose end cancels a response; None when the response is cancelled."""
-        found = await self._current(response_id)
+        found = await self.retrieve(response_id)
         if found.status == "cancelled":
-            return None
+            return
         if found.ended:
             raise ResponsesError(f"Cannot cancel a {found.status} response.", "response_id")
         newest = await self.records.newest(found.task_id)
@@ -369,28 +377,7 @@ class ResponsesBridge:
                 f"The task continues for a later response; cancel '{newest}' instead.",
                 "response_id",
             )
-        return found.task_id
-
-    async def _current(self, response_id: str) -> Record:
-        """Return what is kept of a response; if nobody saw its end, it gets it from its task."""
-        kept = await self.records.load(response_id)
-        if kept is None:
-            raise NoSuchResponse(response_id)
-        if kept.ended:
-            return kept
-        task = await self.swarm.read_task(kept.task_id, with_events=False)
-        found = await self._own_ending(kept)  # later: what ended by then is in the log
-        if found is not None:
-            ending, used = found
-            return await self._settled(kept, ending, used)
-        if task is not None and task.status is TaskState.RUNNING:
-            return kept
-        newest = await self.records.newest(kept.task_id)
-        if task is None or newest not in (None, kept.id):
-            ending = ResponseEnding(status=TaskState.FAILED, body=_GONE)
-        else:
-            ending = ResponseEnding.of_task(task)
-        return await self._settled(kept, ending, task.total_usage if task else None)
+        await self.swarm.cancel_task(found.task_id)
 
     async def _own_ending(self, record: Record) -> tuple[ResponseEnding, Usage | None] | None:
         """Return how the response's own run ended, if that is known by now."""
@@ -434,7 +421,11 @@ def _ended(
     work: Sequence[dict[str, Any]] = (),
 ) -> Record:
     """Return the record of a response that has ended; ``after`` is what its task had used."""
-    used = Usage.none() if after is None else _difference(after, record.before)
+    used = Usage.none()
+    if after is not None:  # money is no part of a response
+        names = (name for name in Usage.__slots__ if name != "cost")
+        counts = {name: getattr(after, name) - getattr(record.before, name) for name in names}
+        used = Usage(**counts)
     at = ending.at or int(time.time())
     return replace(record, response=ended_response(record.response, ending, used, at, work))
 
@@ -444,13 +435,3 @@ def _kept(record: Record) -> str:
     names = ("id", "created_at", "model")
     kept = {name: record.response[name] for name in names}
     return json.dumps({**kept, "before": record.before.to_dict()})
-
-
-def _difference(after: Usage, before: Usage) -> Usage:
-    """Return what was used in between; money is no part of a response."""
-    counts = {
-        name: getattr(after, name) - getattr(before, name)
-        for name in Usage.__slots__
-        if name != "cost"
-    }
-    return Usage(**counts)

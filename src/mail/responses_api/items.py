@@ -1,7 +1,7 @@
 """Input items: what was said, called and answered, read once and in order; and what is wrong."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -109,8 +109,10 @@ class Conversation:
     @property
     def tail(self) -> Tail:
         """Take the conversation apart from its end."""
-        said = _start_of_end(self.entries, len(self.entries), _is_users)
-        told = _start_of_end(self.entries, said, _is_call_or_answer)
+        said = self._start_of_words()
+        told = said
+        while told and isinstance(self.entries[told - 1], Call | Answer):
+            told -= 1
         block = self.entries[told:said]
         return Tail(
             earlier=self.entries[:told],
@@ -121,7 +123,7 @@ class Conversation:
 
     def as_text(self) -> str:
         """Return the whole conversation as one message, for a task that knows nothing of it."""
-        said = _start_of_end(self.entries, len(self.entries), _is_users)
+        said = self._start_of_words()
         words = _words(self.entries[said:])
         earlier = self.entries[:said] if words else self.entries
         if not earlier:
@@ -130,20 +132,12 @@ class Conversation:
         newest = f"\n\n{_NEWEST}\n\n{words}" if words else ""
         return f"{_EARLIER}\n\n{told}{newest}"
 
-
-def _start_of_end(entries: Sequence[Entry], end: int, belongs: Callable[[Entry], bool]) -> int:
-    """Return where the entries before ``end`` begin that all belong to it."""
-    while end and belongs(entries[end - 1]):
-        end -= 1
-    return end
-
-
-def _is_users(entry: Entry) -> bool:
-    return isinstance(entry, Said) and entry.role == "user"
-
-
-def _is_call_or_answer(entry: Entry) -> bool:
-    return isinstance(entry, Call | Answer)
+    def _start_of_words(self) -> int:
+        """Return where the user's messages at the end begin."""
+        at = len(self.entries)
+        while at and isinstance(last := self.entries[at - 1], Said) and last.role == "user":
+            at -= 1
+        return at
 
 
 def _words(entries: Sequence[Entry]) -> str:

@@ -1,6 +1,6 @@
 """A whole swarm from scripts, without a provider, and what its agents' models were shown."""
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -351,10 +351,16 @@ def scripted_swarm(
         ("actions", actions),
         ("comm_targets", comm_targets),
     ):
-        _check_named(place, names, scripts)
+        for name in names:
+            if name not in scripts:
+                text = f"{place} names '{name}', who has no script"
+                raise ConfigError(hinted(text, name, scripts))
     entry = entrypoint or next(iter(scripts), "")
     leaders = {entry, *supervisors}
-    models = {name: _recorded(name, script) for name, script in scripts.items()}
+    models: dict[str, RecordingModel] = {}
+    for name, script in scripts.items():
+        with of_agent(name):
+            models[name] = RecordingModel(script)
     agents = [
         MAILAgentTemplate(
             name=name,
@@ -375,17 +381,6 @@ def scripted_swarm(
     )
     given = {"user_id": "tester", "print_llm_streams": False, **options}
     return ScriptedSwarm(template.instantiate({}, **given), models)
-
-
-def _check_named(place: str, names: Iterable[str], scripts: Mapping[str, object]) -> None:
-    for name in names:
-        if name not in scripts:
-            raise ConfigError(hinted(f"{place} names '{name}', who has no script", name, scripts))
-
-
-def _recorded(agent: str, script: Script | ChatModel) -> RecordingModel:
-    with of_agent(agent):
-        return RecordingModel(script)
 
 
 def _factory(leads: bool, acts: bool) -> AgentFactory:

@@ -223,7 +223,8 @@ def _parse(raw: bytes, email_id: str, thread_id: str) -> Email:
         body, attachments = _read_parts(message)
     except RecursionError:
         head = raw[:65536].partition(b"\r\n\r\n" if b"\r\n\r\n" in raw[:65536] else b"\n\n")[0]
-        message = message_from_bytes(_without_structure(head), policy=_BOUNDED)
+        flat = re.sub(rb"(?im)^content-type:.*(?:\r?\n[ \t].*)*", b"", head)
+        message = message_from_bytes(flat, policy=_BOUNDED)
         body, attachments = _TOO_DEEP, ()
     body = plain_text(body[: 2 * _MOST_BODY]).strip()
     name, address = _person(message, "From")
@@ -242,10 +243,6 @@ def _parse(raw: bytes, email_id: str, thread_id: str) -> Email:
         body=body if len(body) <= _MOST_BODY else body[:_MOST_BODY] + _CUT,
         attachments=attachments,
     )
-
-
-def _without_structure(head: bytes) -> bytes:
-    return re.sub(rb"(?im)^content-type:.*(?:\r?\n[ \t].*)*", b"", head)
 
 
 def _header(message: Message, name: str) -> str:
@@ -411,10 +408,6 @@ Stage = Literal["", "sending", "sent"]
 """How far an email has come: not begun, being handed over, or accepted by the mail server."""
 
 
-def _unwritten(stage: Stage) -> None:
-    """Keep nothing."""
-
-
 @dataclass(frozen=True, slots=True)
 class Sending:
     """Lets an email be sent once although the program may be killed at any moment.
@@ -426,7 +419,7 @@ class Sending:
     """
 
     stage: Stage = ""
-    note: Callable[[Stage], None] = _unwritten
+    note: Callable[[Stage], None] = lambda stage: None
 
     def confirm(self, message_id: str, has_copy: Callable[[str], bool]) -> bool:
         """Return if the earlier attempt has sent the email; tell whether a copy of it was kept.

@@ -152,11 +152,10 @@ def _enter(folder: int, name: str, shown: str, create: bool) -> int:
         found = kind_of(folder, name)
         if found is Kind.LINK:
             raise ToolError(f"{shown} leads through a symbolic link") from None
-        raise ToolError(f"{shown} is not a directory" if not create else _in_way(shown)) from None
-
-
-def _in_way(shown: str) -> str:
-    return f"{shown} is not possible: a part of it is a file, not a directory"
+        if create:
+            text = f"{shown} is not possible: a part of it is a file, not a directory"
+            raise ToolError(text) from None
+        raise ToolError(f"{shown} is not a directory") from None
 
 
 def _kind(status: os.stat_result) -> Kind:

@@ -54,6 +54,7 @@ _PLAIN: Final = frozenset(
     }
 )
 _TYPES: Final = frozenset({"string", "integer", "number", "boolean", "null", "object", "array"})
+_SCALARS: Final = (str, int, float, bool)
 _log = logging.getLogger(__name__)
 _ANYTHING: Final[Mapping[str, Any]] = {"type": "object"}
 
@@ -259,7 +260,8 @@ class _Reducer:
             return self.reduced(self._referred(reference), depth + 1)
         made: dict[str, Any] = {}
         kinds = schema.get("type")
-        kinds = [each for each in (kinds if isinstance(kinds, list) else [kinds]) if _known(each)]
+        kinds = kinds if isinstance(kinds, list) else [kinds]
+        kinds = [each for each in kinds if isinstance(each, str) and each in _TYPES]
         if kinds:
             made["type"] = kinds[0] if len(kinds) == 1 else list(dict.fromkeys(kinds))
         if isinstance(told := schema.get("description"), str):
@@ -270,7 +272,7 @@ class _Reducer:
         choices = schema.get("enum", [schema["const"]] if "const" in schema else None)
         if isinstance(choices, list) and 0 < len(choices) <= _MOST_CHOICES:
             made["enum"] = [_line(c, _MOST_TEXT) if isinstance(c, str) else c for c in choices]
-            if not all(_scalar(each) for each in made["enum"]):
+            if not all(each is None or isinstance(each, _SCALARS) for each in made["enum"]):
                 del made["enum"]
         self._add_parts(made, schema, depth)
         return made
@@ -303,11 +305,3 @@ class _Reducer:
                 return {}
             found = found.get(step.replace("~1", "/").replace("~0", "~"))
         return found
-
-
-def _known(kind: object) -> bool:
-    return isinstance(kind, str) and kind in _TYPES
-
-
-def _scalar(value: object) -> bool:
-    return value is None or isinstance(value, str | int | float | bool)
