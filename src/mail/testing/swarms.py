@@ -181,7 +181,10 @@ async def run_until_complete(
             following = FollowedRun(context=run.context, task_id=task_id, began=end.seq + 1)
             end = await following.end(timeout)
     except TaskTimeout as error:
-        error.add_note(_what_happened(await swarm.read_task(task_id)))
+        task = await swarm.read_task(task_id)
+        events = task.events[-_NOTED:] if task else []
+        lines = [f"{event.kind}: {event.description}" for event in events]
+        error.add_note("\n".join(["the last events of the task:", *lines]))
         raise
     task = await swarm.read_task(task_id)
     if task is None:
@@ -234,12 +237,6 @@ async def _answered(swarm: "MAILSwarm", end: RunEnd, answers: Mapping[str, Answe
         with suppress(ApprovalClosed):  # the answer to another call has ended the run
             await swarm.decide(end.task_id, record["approval_id"], decided, by)
     return True
-
-
-def _what_happened(task: MAILTask | None) -> str:
-    events: Sequence[TaskEvent] = task.events[-_NOTED:] if task else ()
-    lines = [f"{event.kind}: {event.description}" for event in events]
-    return "\n".join(["the last events of the task:", *lines])
 
 
 def _recipients(message: MAILMessage) -> list[str]:

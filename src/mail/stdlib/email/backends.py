@@ -8,7 +8,7 @@ import smtplib
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from email.message import EmailMessage
 from email.utils import getaddresses
@@ -100,106 +100,98 @@ class Backend(Protocol):
 # --- sending ------------------------------------------------------------------------------------
 
 
-class SmtpSender:
-    """Sends emails through an SMTP server, with a connection for each.
+def send_by_smtp(
+    config: "EmailConfig", message: EmailMessage, note: Callable[[Stage], None]
+) -> str:
+    """Send an email to its recipients over a connection of its own; see `Backend.send`.
 
     Args:
         config: The ``smtp_…`` settings.
+        message: The email.
+        note: Stores how far it has come.
     """
+    try:
+        with _smtp(config) as server:
+            refused = _announce(server, message)
+            note("sending")
+            content = message.as_bytes(policy=message.policy.clone(linesep="\r\n"))
+            try:
+                code, text = server.data(content)
+            except smtplib.SMTPResponseException:
+                raise  # the server has said no
+            except (OSError, smtplib.SMTPServerDisconnected) as error:
+                raise ToolError(f"{_MAY_BE_SENT}: {_told(error)}") from None
+            if code != _DONE:
+                raise smtplib.SMTPDataError(code, text)
+            note("sent")
+    except (OSError, smtplib.SMTPException) as error:
+        raise ToolError(f"not sent: {_told(error)}") from None
+    if not refused:
+        return "sent"
+    names = ", ".join(sorted(refused))
+    return f"sent, but the server refused these recipients: {one_line(names, 500)}"
 
-    def __init__(self, config: "EmailConfig") -> None:
-        self._config = config
 
-    def send(self, message: EmailMessage, note: Callable[[Stage], None]) -> str:
-        """Send an email to its recipients; see `Backend.send`."""
-        try:
-            with self._connected() as server:
-                refused = self._announce(server, message)
-                note("sending")
-                self._hand_over(server, message)
-                note("sent")
-        except (OSError, smtplib.SMTPException) as error:
-            raise ToolError(f"not sent: {_told(error)}") from None
-        if not refused:
-            return "sent"
-        names = ", ".join(sorted(refused))
-        return f"sent, but the server refused these recipients: {one_line(names, 500)}"
+def _announce(server: smtplib.SMTP, message: EmailMessage) -> dict[str, tuple[int, bytes]]:
+    """Name the sender and the recipients; return those that the server refuses."""
+    server.ehlo_or_helo_if_needed()
+    sender = str(message["From"])
+    code, text = server.mail(sender)
+    if code != _DONE:
+        raise smtplib.SMTPSenderRefused(code, text, sender)
+    named = getaddresses([str(message[name]) for name in ("To", "Cc") if message[name]])
+    answers = {address: server.rcpt(address) for _, address in named}
+    refused = {one: told for one, told in answers.items() if told[0] not in (_DONE, _FORWARDS)}
+    if len(refused) == len(answers):
+        raise smtplib.SMTPRecipientsRefused(refused)
+    return refused
 
-    def _announce(
-        self, server: smtplib.SMTP, message: EmailMessage
-    ) -> dict[str, tuple[int, bytes]]:
-        """Name the sender and the recipients; return those that the server refuses."""
-        server.ehlo_or_helo_if_needed()
-        sender = str(message["From"])
-        code, text = server.mail(sender)
-        if code != _DONE:
-            raise smtplib.SMTPSenderRefused(code, text, sender)
-        named = getaddresses([str(message[name]) for name in ("To", "Cc") if message[name]])
-        answers = {address: server.rcpt(address) for _, address in named}
-        refused = {one: told for one, told in answers.items() if told[0] not in (_DONE, _FORWARDS)}
-        if len(refused) == len(answers):
-            raise smtplib.SMTPRecipientsRefused(refused)
-        return refused
 
-    def _hand_over(self, server: smtplib.SMTP, message: EmailMessage) -> None:
-        """Send the email itself; from now on the server may have taken it."""
-        content = message.as_bytes(policy=message.policy.clone(linesep="\r\n"))
-        try:
-            code, text = server.data(content)
-        except smtplib.SMTPResponseException:
-            raise  # the server has said no
-        except (OSError, smtplib.SMTPServerDisconnected) as error:
-            raise ToolError(f"{_MAY_BE_SENT}: {_told(error)}") from None
-        if code != _DONE:
-            raise smtplib.SMTPDataError(code, text)
-
-    @contextmanager
-    def _connected(self) -> Iterator[smtplib.SMTP]:
-        config = self._config
-        context = ssl.create_default_context() if config.smtp_security != "none" else None
-        if config.smtp_security == "tls":
-            server: smtplib.SMTP = smtplib.SMTP_SSL(
-                config.smtp_host, config.smtp_port, timeout=config.timeout, context=context
-            )
-        else:
-            server = smtplib.SMTP(config.smtp_host, config.smtp_port, timeout=config.timeout)
-        try:
-            if config.smtp_security == "starttls":
-                server.starttls(context=context)
-            if config.smtp_user:
-                server.login(config.smtp_user, config.password("smtp"))
-            yield server
-        finally:
-            server.close()  # QUIT could fail after the email was accepted
+@contextmanager
+def _smtp(config: "EmailConfig") -> Iterator[smtplib.SMTP]:
+    context = ssl.create_default_context() if config.smtp_security != "none" else None
+    where = config.smtp_host, config.smtp_port
+    if config.smtp_security == "tls":
+        server: smtplib.SMTP = smtplib.SMTP_SSL(*where, timeout=config.timeout, context=context)
+    else:
+        server = smtplib.SMTP(*where, timeout=config.timeout)
+    try:
+        if config.smtp_security == "starttls":
+            server.starttls(context=context)
+        if config.smtp_user:
+            server.login(config.smtp_user, config.password("smtp"))
+        yield server
+    finally:
+        server.close()  # QUIT could fail after the email was accepted
 
 
 def _told(error: Exception) -> str:
     """Return why a mail server did not do something, without what an agent must not see."""
-    if isinstance(error, smtplib.SMTPAuthenticationError):
-        return "the mail server does not accept the user name and password"
-    if isinstance(error, smtplib.SMTPRecipientsRefused):
-        reasons = {
-            one_line(text.decode(errors="replace"), 100) for _, text in error.recipients.values()
-        }
-        return f"the mail server refuses the recipients ({'; '.join(sorted(reasons))})"
-    if isinstance(error, smtplib.SMTPResponseException):
-        text = error.smtp_error
-        shown = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
-        return f"the mail server answered {error.smtp_code} {one_line(shown, 200)}"
-    if isinstance(error, (imaplib.IMAP4.error, smtplib.SMTPNotSupportedError)):
-        return f"the mail server refused: {one_line(str(error), 200)}"
-    return _told_of_connection(error)
-
-
-def _told_of_connection(error: Exception) -> str:
-    if isinstance(error, TimeoutError):
-        return "the mail server did not answer in time"
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the mail server's certificate is refused: {one_line(error.verify_message, 200)}"
-    if isinstance(error, ssl.SSLError):
-        reason = one_line(error.reason or type(error).__name__, 100)
-        return f"no encrypted connection to the mail server could be made ({reason})"
-    return f"the mail server cannot be reached ({type(error).__name__})"
+    match error:
+        case smtplib.SMTPAuthenticationError():
+            told = "does not accept the user name and password"
+        case smtplib.SMTPRecipientsRefused():
+            texts = (text.decode(errors="replace") for _, text in error.recipients.values())
+            reasons = sorted({one_line(text, 100) for text in texts})
+            told = f"refuses the recipients ({'; '.join(reasons)})"
+        case smtplib.SMTPResponseException():
+            text = error.smtp_error
+            shown = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
+            told = f"answered {error.smtp_code} {one_line(shown, 200)}"
+        case imaplib.IMAP4.error() | smtplib.SMTPNotSupportedError():
+            told = f"refused: {one_line(str(error), 200)}"
+        case TimeoutError():
+            told = "did not answer in time"
+        case ssl.SSLCertVerificationError():
+            return (
+                f"the mail server's certificate is refused: {one_line(error.verify_message, 200)}"
+            )
+        case ssl.SSLError():
+            reason = one_line(error.reason or type(error).__name__, 100)
+            return f"no encrypted connection to the mail server could be made ({reason})"
+        case _:
+            told = f"cannot be reached ({type(error).__name__})"
+    return f"the mail server {told}"
 
 
 class _Posting(ABC):
@@ -207,7 +199,6 @@ class _Posting(ABC):
 
     def __init__(self, config: "EmailConfig", calendar: Path) -> None:
         self._config = config
-        self._sender = SmtpSender(config) if config.smtp_host else None
         self._calendar = CalendarFile(calendar)
 
     @property
@@ -225,7 +216,7 @@ class _Posting(ABC):
     ) -> str:
         """See `Backend`; a thread is what the headers say."""
         sending = sending or Sending()
-        if self._sender is None:
+        if not self._config.smtp_host:
             if not (sending.stage and self._has_kept(message["Message-ID"])):
                 sending.note("sending")
                 self._keep(message)
@@ -234,7 +225,7 @@ class _Posting(ABC):
         if sending.stage:
             kept = sending.confirm(message["Message-ID"], self._has_kept)
         else:
-            told = self._sender.send(message, sending.note)
+            told = send_by_smtp(self._config, message, sending.note)
         if not kept:
             try:
                 self._keep(message)
@@ -513,33 +504,25 @@ class ImapBackend(_Posting):
     @contextmanager
     def _connected(self) -> Iterator[imaplib.IMAP4]:
         config = self._config
-        try:
-            with self._greeted() as server:
-                server.login(_quoted(config.imap_user), config.password("imap"))
-                yield server
-        except (OSError, imaplib.IMAP4.error) as error:
-            raise ToolError(_told(error)) from None
-
-    @contextmanager
-    def _greeted(self) -> Iterator[imaplib.IMAP4]:
-        config = self._config
         where = config.imap_host, config.imap_port
         context = ssl.create_default_context() if config.imap_security != "none" else None
-        if config.imap_security == "tls":
-            server: imaplib.IMAP4 = imaplib.IMAP4_SSL(
-                *where, ssl_context=context, timeout=config.timeout
-            )
-        else:
-            server = imaplib.IMAP4(*where, timeout=config.timeout)
         try:
-            if config.imap_security == "starttls":
-                server.starttls(context)
-            yield server
-        finally:
+            if config.imap_security == "tls":
+                server: imaplib.IMAP4 = imaplib.IMAP4_SSL(
+                    *where, ssl_context=context, timeout=config.timeout
+                )
+            else:
+                server = imaplib.IMAP4(*where, timeout=config.timeout)
             try:
-                server.logout()
-            except (OSError, imaplib.IMAP4.error):
-                logger.debug("the IMAP server did not say goodbye", exc_info=True)
+                if config.imap_security == "starttls":
+                    server.starttls(context)
+                server.login(_quoted(config.imap_user), config.password("imap"))
+                yield server
+            finally:
+                with suppress(OSError, imaplib.IMAP4.error):  # it may be gone
+                    server.logout()
+        except (OSError, imaplib.IMAP4.error) as error:
+            raise ToolError(_told(error)) from None
 
     def _checked(self, answer: tuple[str, list[Any]]) -> tuple[str, list[Any]]:
         """Return an answer that is no refusal.

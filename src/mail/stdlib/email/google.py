@@ -118,18 +118,20 @@ class GoogleBackend:
         if thread_id:
             body["threadId"] = thread_id
         with self._service("gmail", "v1") as gmail:
+
+            def has_sent(message_id: str) -> bool:
+                name = message_id.strip("<>")
+                ask = {"labelIds": ["SENT"], "q": f"rfc822msgid:{name}", "maxResults": 1}
+                found = self._do(gmail.users().messages().list(userId="me", **ask))
+                return bool(found.get("messages"))
+
             if sending.stage:
-                sending.confirm(message["Message-ID"], lambda name: self._has_sent(gmail, name))
+                sending.confirm(message["Message-ID"], has_sent)
                 return "sent"
             sending.note("sending")
             self._do(gmail.users().messages().send(userId="me", body=body))
             sending.note("sent")
         return "sent"
-
-    def _has_sent(self, gmail: Any, message_id: str) -> bool:
-        name = message_id.strip("<>")
-        ask = {"userId": "me", "labelIds": ["SENT"], "q": f"rfc822msgid:{name}", "maxResults": 1}
-        return bool(self._do(gmail.users().messages().list(**ask)).get("messages"))
 
     # --- the calendar ---------------------------------------------------------------------------
 
@@ -170,12 +172,21 @@ class GoogleBackend:
         """Build a client with a connection of its own; its documents come with the library."""
         import google_auth_httplib2
         from google.auth.exceptions import GoogleAuthError
+        from google.oauth2.credentials import Credentials
         from googleapiclient.discovery import build
         from httplib2 import HttpLib2Error
 
-        address = self._config.google_endpoint
+        address, told = self._config.google_endpoint, self._token
+        credentials = Credentials(
+            token=None,
+            refresh_token=told["refresh_token"],
+            token_uri=told.get("token_uri", "https://oauth2.googleapis.com/token"),
+            client_id=told["client_id"],
+            client_secret=told["client_secret"],
+            scopes=list(SCOPES),
+        )
         transport = google_auth_httplib2.AuthorizedHttp(
-            self._credentials(), http=_make_http(self._config.timeout)
+            credentials, http=_make_http(self._config.timeout)
         )
         options = {"api_endpoint": f"{address}/calendar/v3/" if name == "calendar" else address}
         try:
@@ -196,19 +207,6 @@ class GoogleBackend:
                 raise ToolError(_MAY_BE_DONE) from None
             name = type(error).__name__
             raise ToolError(f"Google cannot be reached, or broke off ({name})") from None
-
-    def _credentials(self) -> Any:
-        from google.oauth2.credentials import Credentials
-
-        told = self._token
-        return Credentials(
-            token=None,
-            refresh_token=told["refresh_token"],
-            token_uri=told.get("token_uri", "https://oauth2.googleapis.com/token"),
-            client_id=told["client_id"],
-            client_secret=told["client_secret"],
-            scopes=list(SCOPES),
-        )
 
     def _do(self, request: Any, **instead: Any) -> Any:
         """Carry out a request once.

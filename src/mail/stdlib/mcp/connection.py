@@ -75,32 +75,25 @@ async def with_server(
 
     try:
         async with limit:
-            await _used(server_url, config, headers or {}, guard, keep)
+            url, own = _split(server_url)
+            http = httpx2.AsyncClient(
+                transport=guard,
+                timeout=config.timeout,
+                headers=own | dict(headers or {}),
+                trust_env=False,
+            )
+            async with http:
+                transport = streamable_http_client(
+                    url, http_client=http, max_sse_event_size=config.max_bytes
+                )
+                session = Client(transport, read_timeout_seconds=config.timeout, cache=None)
+                async with session:
+                    await keep(session)
     except Exception as error:  # noqa: BLE001 - the SDK wraps what happened in groups of its own
         if not outcome.done():
             late = FetchError(f"no complete answer within {config.timeout:g} seconds")
             outcome.set_exception(late if limit.expired() else _reason(error, guard))
     return outcome.result()
-
-
-async def _used(
-    server_url: str,
-    config: HttpConfig,
-    more: Mapping[str, str],
-    guard: "_RememberingTransport",
-    use: Callable[[Client], Awaitable[None]],
-) -> None:
-    url, headers = _split(server_url)
-    client = httpx2.AsyncClient(
-        transport=guard, timeout=config.timeout, headers=headers | dict(more), trust_env=False
-    )
-    async with client:
-        transport = streamable_http_client(
-            url, http_client=client, max_sse_event_size=config.max_bytes
-        )
-        session = Client(transport, read_timeout_seconds=config.timeout, cache=None)
-        async with session:
-            await use(session)
 
 
 def system_transport() -> httpx2.AsyncBaseTransport:
