@@ -1,7 +1,7 @@
 """Read an answer's body up to a limit, also when it was compressed."""
 
 import zlib
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
@@ -55,89 +55,46 @@ async def read_limited(
     Raises:
         FetchError: see `read_body`.
     """
-    received = bytearray()
-    async with aclosing(_plain(encoding, raw, max_bytes + 1)) as pieces:
-        async for piece in pieces:
-            received += piece
-            if len(received) > max_bytes:
-                return LimitedBody(bytes(received[:max_bytes]), complete=False)
+    received, encoding = bytearray(), encoding.strip().lower()
+    async with aclosing(raw):
+        if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
+            raise FetchError("the answer uses a compression that was not requested")
+        plain = encoding in ("", "identity")
+        async with aclosing(raw if plain else _unpacked(raw, max_bytes + 1)) as pieces:
+            async for piece in pieces:
+                received += piece
+                if len(received) > max_bytes:
+                    return LimitedBody(bytes(received[:max_bytes]), complete=False)
     return LimitedBody(bytes(received), complete=True)
 
 
-async def _plain(
-    encoding: str, raw: AsyncGenerator[bytes, None], at_most: int
+async def _unpacked(
+    packed: AsyncGenerator[bytes, None], at_most: int
 ) -> AsyncGenerator[bytes, None]:
-    encoding = encoding.strip().lower()
-    is_plain = encoding in ("", "identity")
-    if not is_plain and encoding not in ("gzip", "x-gzip", "deflate"):
-        raise FetchError("the answer uses a compression that was not requested")
-    unpacker = _Unpacker(at_most)
-    async with aclosing(raw) as pieces:
-        async for piece in pieces:
-            if is_plain:
-                yield piece
-                continue
-            for unpacked in unpacker.feed(piece):
-                yield unpacked
-            if unpacker.is_over:
-                return
-    unpacker.check_end()
-
-
-class _Unpacker:
-    """Expands compressed data, member by member.
+    """Yield what compressed data holds, member by member.
 
     httpx would expand a whole piece at once; this stops at the limit, whatever the ratio.
-
-    Attributes:
-        is_over: The data has ended; what follows is something else.
     """
-
-    def __init__(self, at_most: int) -> None:
-        self._at_most = at_most
-        self._may_read = at_most * _PACKED_PER_BYTE + _PACKED_AT_LEAST
-        self._unpack = zlib.decompressobj(_GZIP_OR_ZLIB)
-        self._begun = False
-        self._rest = b""
-        self.is_over = False
-
-    def feed(self, piece: bytes) -> Iterator[bytes]:
-        """Expand the next piece.
-
-        Raises:
-            FetchError: it is broken, or much longer than what it holds.
-        """
-        self._begun = True
-        self._may_read -= len(piece)
-        if self._may_read < 0:
+    unpack, left, begun = zlib.decompressobj(_GZIP_OR_ZLIB), b"", False
+    may_read = at_most * _PACKED_PER_BYTE + _PACKED_AT_LEAST
+    async for piece in packed:
+        begun = True
+        may_read -= len(piece)
+        if may_read < 0:
             raise FetchError("the compressed answer is much longer than what it holds")
-        left = self._rest + piece
-        while left and self._goes_on(left):
+        left += piece
+        while left:
+            if unpack.eof:
+                if left == _MEMBER[:1]:  # one byte does not tell
+                    break
+                if not left.startswith(_MEMBER):
+                    return  # what follows is something else
+                unpack = zlib.decompressobj(_GZIP)
             try:
-                yield self._unpack.decompress(left, self._at_most)
+                unpacked = unpack.decompress(left, at_most)
             except zlib.error:
                 raise FetchError("the compressed answer is invalid") from None
-            left = self._unpack.unused_data
-
-    def check_end(self) -> None:
-        """Check that nothing is missing at the end.
-
-        Raises:
-            FetchError: the data ends too early.
-        """
-        if self._begun and not self._unpack.eof:
-            raise FetchError("the compressed answer is incomplete")
-
-    def _goes_on(self, left: bytes) -> bool:
-        """Tell whether to expand what is left, which may begin another member."""
-        self._rest = b""
-        if not self._unpack.eof:
-            return True
-        if left == _MEMBER[:1]:  # one byte does not tell
-            self._rest = left
-            return False
-        if not left.startswith(_MEMBER):
-            self.is_over = True
-            return False
-        self._unpack = zlib.decompressobj(_GZIP)
-        return True
+            yield unpacked
+            left = unpack.unused_data
+    if begun and not unpack.eof:
+        raise FetchError("the compressed answer is incomplete")
