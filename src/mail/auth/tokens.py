@@ -63,7 +63,7 @@ def check_purpose(
     participant: bool,
     flag: str,
 ) -> None:
-    """See that an agent's token is for what its id stands for.
+    """Check that an agent's token is for what its id stands for.
 
     Args:
         role: The token's role.

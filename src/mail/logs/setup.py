@@ -77,7 +77,7 @@ class ContextFilter(logging.Filter):
 
 
 class OwnFormatter(logging.Formatter, ABC):
-    """What the two forms have in common, and how our handlers are told from others."""
+    """The common part of the two forms, and how our handlers are told from others."""
 
     def __init__(self) -> None:
         """Hide what is a secret of the environment by now."""

@@ -34,7 +34,7 @@ def _nowhere() -> Watcher:
 
 
 class Caller(NamedTuple):
-    """Who makes a request.
+    """The caller of a request.
 
     Attributes:
         api: How it asks the API.
@@ -111,7 +111,7 @@ def make_server(connected: Connected) -> Server[Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Handlers:
-    """What the server does on each method; its errors are JSON-RPC errors."""
+    """The handlers of the methods; their errors are JSON-RPC errors."""
 
     connected: Connected
 

@@ -111,7 +111,7 @@ class McpTool:
 
     @property
     def description(self) -> str:
-        """What it is for."""
+        """The purpose, as clients are told."""
         return " ".join((self.arguments.__doc__ or "").split())
 
     @cached_property
@@ -455,7 +455,7 @@ class GetReceipts(Arguments):
     message_id: _MessageId
 
     def given(self, *besides: str) -> dict[str, Any]:
-        """See to it that this look marks nothing as read."""
+        """Mark nothing as read."""
         return super().given(*besides) | {"mark_read": False}
 
     def told(self, answer: dict[str, Any]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ _ADDED: Final = "\n\nThe user adds:\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """What to do: a message to a task, or results for its open calls.
+    """The plan of a run: a message to a task, or results for its open calls.
 
     ``results`` are in the documented shape; None for a message. ``before`` is what the task has
     used so far.

@@ -34,7 +34,7 @@ _UNSET: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseEnding:
-    """How a run ended: its answer or its reason, and the calls that wait for the caller.
+    """The end of a run: its answer or its reason, and the calls that wait for the caller.
 
     ``at`` is when, in seconds since 1970; 0 when that is not known.
     """
@@ -196,7 +196,7 @@ def opening_events(response: Mapping[str, Any]) -> Iterator[Event]:
 
 
 class WorkShown:
-    """What the agents do, as a reasoning item: a part of its summary for each call of a tool.
+    """The work of the agents as a reasoning item: a part of its summary for each call of a tool.
 
     Args:
         response_id: The response whose stream shows it.

@@ -57,7 +57,7 @@ class Record:
 
     @property
     def row(self) -> MemoryRow:
-        """What is stored."""
+        """The row that is stored."""
         before = self.before.to_dict()
         value = {"before": before, "began": self.began, "response": self.response}
         return _row(_RESPONSES, self.id, value)

@@ -157,7 +157,7 @@ class _Text(_Part):
 
     @property
     def words(self) -> str:
-        """What asks an agent for the wanted format: a swarm cannot be forced to it."""
+        """The words that ask for the wanted format: a swarm cannot be forced to it."""
         if isinstance(self.format, _SchemaFormat):
             return _JSON_SCHEMA + to_json(self.format.json_schema).decode()
         return _JSON_OBJECT if self.format.type == "json_object" else ""
@@ -189,7 +189,7 @@ class _Fields(_Part):
 
 
 class Choice(NamedTuple):
-    """What ``tool_choice`` makes of the functions.
+    """The functions that ``tool_choice`` leaves, and what it forces.
 
     Attributes:
         offered: The declarations to offer, as the engine takes them.

@@ -23,7 +23,7 @@ _FS_ACTIONS: Final = "mail.stdlib.fs.actions"
 
 
 class Workspace(NamedTuple):
-    """Where file actions work: a folder that the operator named, and folders of ours in it.
+    """The place of file actions: a folder that the operator named, and folders of ours in it.
 
     Attributes:
         root: The operator's folder.

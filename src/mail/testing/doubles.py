@@ -171,7 +171,7 @@ KillWhen = Literal["before", "after"]
 
 
 class KillPoint:
-    """Where a process dies: before or after the n-th commit that a test singles out.
+    """The point at which a process dies: before or after the n-th commit that a test singles out.
 
     Args:
         when: Before the commit is made, or after it is made and before anybody hears of it.

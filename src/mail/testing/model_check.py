@@ -55,7 +55,7 @@ _FORCING: Final = frozenset({"required", "any", "tool", "function"})
 
 
 class Finding(NamedTuple):
-    """What is known of one part of the conversation."""
+    """A finding about one part of the conversation."""
 
     part: str
     status: Status
@@ -64,7 +64,7 @@ class Finding(NamedTuple):
 
 @dataclass(slots=True)
 class ModelCheck:
-    """What a conversation with a model has shown.
+    """The findings of a conversation with a model.
 
     Attributes:
         findings: Part by part.

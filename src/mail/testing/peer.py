@@ -75,7 +75,7 @@ class LoopbackPeer:
 
     @property
     def url(self) -> str:
-        """Where the peer is reached."""
+        """The address of the peer."""
         return f"http://127.0.0.1:{self._port}"
 
     async def __aenter__(self) -> Self:

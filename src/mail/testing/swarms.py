@@ -77,7 +77,7 @@ class Cast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a task ended.
+    """The end of a task.
 
     Attributes:
         body: The answer, or the reason of a failure.

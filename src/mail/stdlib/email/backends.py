@@ -54,7 +54,7 @@ class Backend(Protocol):
 
     @property
     def place(self) -> str:
-        """Where it is, for an operator: an absolute path, or the address."""
+        """Its place, for an operator: an absolute path, or the address."""
 
     def unread(self, limit: int) -> list[Email]:
         """Return unread emails, the oldest first, at most ``limit``."""
@@ -195,7 +195,7 @@ def _told(error: Exception) -> str:
 
 
 class _Posting(ABC):
-    """What mailboxes without a calendar server share: sending, and a calendar file."""
+    """A mailbox without a calendar server: sending, and a calendar file."""
 
     def __init__(self, config: "EmailConfig", calendar: Path) -> None:
         self._config = config

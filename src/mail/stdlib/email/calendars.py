@@ -42,7 +42,7 @@ _NEED_ICALENDAR: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What a calendar has: two times with their zones, and a title of one line."""
+    """An entry of a calendar: two times with their zones, and a title of one line."""
 
     start: datetime
     end: datetime

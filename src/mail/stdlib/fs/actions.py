@@ -31,7 +31,7 @@ _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_
 
 
 class Kind(StrEnum):
-    """What a name in a folder stands for."""
+    """The kind of thing that a name in a folder stands for."""
 
     MISSING = "missing"
     FILE = "a file"

@@ -263,7 +263,7 @@ to every agent; it is sent to nobody.
 
 
 class _OpenAIFunction(LiteLLMAgentFunction):
-    """What the agents have in common; ``wire`` is the API of the class."""
+    """The common part of the agents; ``wire`` is the API of the class."""
 
     wire: ToolFormat
     model: OpenAIModel
