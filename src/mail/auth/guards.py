@@ -35,11 +35,8 @@ async def login(api_key: str) -> str:
         Unauthenticated: the service refuses the key.
         AuthUnavailable: the service did not answer.
     """
-    remote = _remote()
-    try:
+    async with _remote() as remote:
         return await remote.login(api_key)
-    finally:
-        await remote.close()
 
 
 async def get_token_info(token: str) -> dict[str, Any]:
@@ -50,11 +47,8 @@ async def get_token_info(token: str) -> dict[str, Any]:
         Unauthenticated: the service refuses the token.
         AuthUnavailable: the service did not answer.
     """
-    remote = _remote()
-    try:
+    async with _remote() as remote:
         return await remote.token_info(token)
-    finally:
-        await remote.close()
 
 
 def bearer_token(request: Request) -> str:
@@ -181,8 +175,13 @@ async def _backend(request: Request) -> AsyncIterator[AuthBackend]:
         await store.close()
 
 
-def _remote() -> RemoteAuth:
+@asynccontextmanager
+async def _remote() -> AsyncIterator[RemoteAuth]:
     auth, info = setting(AUTH_ENDPOINT), setting(TOKEN_INFO_ENDPOINT)
     if not (auth and info):
         raise ConfigError(f"{AUTH_ENDPOINT} and {TOKEN_INFO_ENDPOINT} must both be set")
-    return RemoteAuth(auth, info)
+    remote = RemoteAuth(auth, info)
+    try:
+        yield remote
+    finally:
+        await remote.close()
