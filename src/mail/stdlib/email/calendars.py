@@ -5,7 +5,7 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
@@ -199,10 +199,10 @@ class CalendarFile:
         calendar = self._read()
         try:
             import recurring_ical_events
-
-            found = recurring_ical_events.of(calendar, skip_bad_series=True).between(start, end)
         except ImportError:
             raise ToolError(_NEED_ICALENDAR) from None
+        try:
+            found = recurring_ical_events.of(calendar, skip_bad_series=True).between(start, end)
         except (ValueError, TypeError, OverflowError) as error:
             raise ToolError(f"the calendar has an entry that cannot be read: {error}") from None
         return [_event(one, start) for one in found[:_MOST_EVENTS]]
@@ -219,28 +219,21 @@ class CalendarFile:
             self._write(calendar.to_ical())
 
     def _read(self) -> "Calendar":
-        try:
-            from icalendar import Calendar
-        except ImportError:
-            raise ToolError(_NEED_ICALENDAR) from None
+        empty = _empty()
         try:
             with self._path.open("rb") as file:
                 content = file.read(_MOST_BYTES + 1)
         except FileNotFoundError:
-            return _empty()
+            return empty
         except OSError as error:
             raise ToolError(f"the calendar cannot be read: {error.strerror}") from None
         if len(content) > _MOST_BYTES:
             raise ToolError(f"the calendar has more than {_MOST_BYTES:,} bytes")
-        try:
-            found = Calendar.from_ical(content)
-        except (ValueError, KeyError, IndexError):
-            raise ToolError(
-                "the calendar is no iCalendar file; the operator must mend it"
-            ) from None
-        if not isinstance(found, Calendar):
-            raise ToolError("the calendar is no iCalendar file; the operator must mend it")
-        return found
+        with suppress(ValueError, KeyError, IndexError):
+            found = empty.from_ical(content)
+            if isinstance(found, type(empty)):
+                return found
+        raise ToolError("the calendar is no iCalendar file; the operator must mend it")
 
     def _write(self, content: bytes) -> None:
         try:
@@ -272,8 +265,15 @@ class CalendarFile:
 
 
 def _empty() -> "Calendar":
-    from icalendar import Calendar
+    """Return a calendar without entries.
 
+    Raises:
+        ToolError: the package for it is not installed.
+    """
+    try:
+        from icalendar import Calendar
+    except ImportError:
+        raise ToolError(_NEED_ICALENDAR) from None
     calendar = Calendar()
     calendar.add("prodid", _PRODUCT)
     calendar.add("version", "2.0")
@@ -300,13 +300,10 @@ def _component(meeting: Meeting) -> Any:
 
 
 def _event(component: Any, near: datetime) -> Event:
-    start, end = component.start, component.end
+    start, end, zone = component.start, component.end, near.tzinfo or UTC
     all_day = not isinstance(start, datetime)
     if all_day:
-        zone = near.tzinfo or UTC
-        start = datetime.combine(start, time.min, zone)
-        end = datetime.combine(end, time.min, zone)
-    zone = near.tzinfo or UTC
+        start, end = (datetime.combine(one, time.min, zone) for one in (start, end))
     start = start if start.tzinfo else start.replace(tzinfo=zone)
     end = end if end.tzinfo else end.replace(tzinfo=zone)
     return Event(start, end, one_line(str(component.get("summary", ""))) or "(no title)", all_day)
@@ -318,10 +315,7 @@ def invitation(meeting: Meeting) -> bytes:
     Raises:
         ToolError: the package for it is not installed.
     """
-    try:
-        calendar = _empty()
-    except ImportError:
-        raise ToolError(_NEED_ICALENDAR) from None
+    calendar = _empty()
     calendar.add("method", "REQUEST")
     calendar.add_component(_component(meeting))
     return bytes(calendar.to_ical())

@@ -10,14 +10,4 @@ __all__ = [
     "OpenAIResponsesSupervisorFunction",
 ]
 
-_AGENTS = "mail.stdlib.openai.agents"
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "OpenAIChatCompletionsAgentFunction": _AGENTS,
-        "OpenAIChatCompletionsSupervisorFunction": _AGENTS,
-        "OpenAIModel": "mail.stdlib.openai.agents",
-        "OpenAIResponsesAgentFunction": _AGENTS,
-        "OpenAIResponsesSupervisorFunction": _AGENTS,
-    },
-)
+__getattr__ = lazy_exports(__name__, dict.fromkeys(__all__, "mail.stdlib.openai.agents"))
