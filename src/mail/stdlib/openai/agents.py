@@ -248,13 +248,11 @@ def _load() -> None:
     listen_to(importlib.import_module("httpx").AsyncHTTPTransport)
 
 
-_WIRING: Final = tuple(signature(MAILAgentFunction).parameters)
-OPTIONS: Final = {*signature(LiteLLMAgentFunction).parameters, "reasons", "retry"} - {
-    *_WIRING,
-    "llm",
-    "model",
-    "use_proxy",
-}
+_WIRING: Final = frozenset(signature(MAILAgentFunction).parameters)
+_OWN: Final = frozenset({"reasons", "retry"})
+OPTIONS: Final = _OWN.union(signature(LiteLLMAgentFunction).parameters) - (
+    _WIRING | {"llm", "model", "use_proxy"}
+)
 """Keyword options of the agents; `mail.factories.LiteLLMAgentFunction` says what they mean.
 
 ``reasons`` and ``retry`` are those of `OpenAIModel`. ``user_token`` is taken because swarms give it
