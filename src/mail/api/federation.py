@@ -89,13 +89,14 @@ class _Gateway(PeerGateway):
         registry: "SwarmRegistry",
         sender: OutboxSender,
         router: InterswarmRouter,
-        begin: Callable[[], None],
+        deliver: Callable[[], None],
     ) -> None:
-        super().__init__(registry, sender, router)
-        self._begin = begin
+        super().__init__()
+        self.registry, self._deliver = registry, deliver
+        self.begin(sender, router)
 
     def wake(self, peers: Collection[str]) -> None:
-        self._begin()
+        self._deliver()
         super().wake(peers)
 
 
