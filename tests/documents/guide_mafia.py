@@ -15,9 +15,16 @@ from functools import partial
 from pydantic import BaseModel, Field
 
 from mail import MAILAction, MAILAgentTemplate, MAILMessage, MAILSwarm, MAILSwarmTemplate
-from mail.examples.mafia.personas import PERSONAS, Persona
 from mail.examples.mafia.prompts import create_agent_system_prompt, create_narrator_system_prompt
-from mail.examples.mafia.roles import DETECTIVE, DOCTOR, MAFIA, Role, calculate_roles
+from mail.examples.mafia.roles import (
+    DETECTIVE,
+    DOCTOR,
+    MAFIA,
+    PERSONAS,
+    Persona,
+    Role,
+    calculate_roles,
+)
 from mail.factories import base_agent_factory
 from mail.llm import call, otherwise, when
 from mail.llm.script import Call

@@ -13,7 +13,7 @@ import pytest
 from mail.core.call_context import current_call
 from mail.core.events import TaskEvent
 from mail.examples.mafia import script
-from mail.examples.mafia.agents import REFEREE
+from mail.examples.mafia.game import REFEREE
 from mail.llm.script import Maker, Say, Script, Step, run_script
 from mail.llm.script_view import ScriptView
 

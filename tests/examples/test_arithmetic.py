@@ -7,10 +7,10 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mail.examples.math_dummy.actions import calculate_expression
 
 from mail.errors import ToolError
-from mail.examples.math_dummy.actions import calculate_expression
-from mail.examples.math_dummy.arithmetic import evaluate, show
+from mail.examples.math_dummy import evaluate, show
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,22 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mail.examples.analyst_dummy.actions import project_growth
+from mail.examples.research.actions import read_note, search_notes
+from mail.examples.support.actions import look_up_order, refund_order
 
 from mail.errors import ToolError
-from mail.examples.analyst_dummy.actions import project_growth
-from mail.examples.data_analysis.actions import compare_groups, describe_column
-from mail.examples.data_analysis.table import GROUPS, NUMBERS, STATISTICS, column, grouped
-from mail.examples.research.actions import read_note, search_notes
-from mail.examples.research.corpus import notes, search
-from mail.examples.support.actions import look_up_order, refund_order
-from mail.examples.support.orders import ORDERS
+from mail.examples.data_analysis import (
+    GROUPS,
+    NUMBERS,
+    STATISTICS,
+    column,
+    compare_groups,
+    describe_column,
+    grouped,
+)
+from mail.examples.research import notes, search
+from mail.examples.support import ORDERS
 
 # --- the analyst -------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from mail.examples.mafia import Agent, Game, GamePhase, Winner
 from mail.examples.mafia.choices import Deed
 from mail.examples.mafia.prompts import NARRATOR
 from mail.examples.mafia.roles import DETECTIVE, DOCTOR, Faction
-from mail.examples.mafia.rules import kill_target, voted_out
+from mail.examples.mafia.state import kill_target, voted_out
 from tests.examples.mafia_recorder import Look, Recorder, mail_of, strays
 
 ROOT = Path(__file__).parents[2]

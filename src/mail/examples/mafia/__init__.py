@@ -15,10 +15,10 @@ __all__ = ["Agent", "Game", "GamePhase", "GameResult", "NarratorError", "Winner"
 __getattr__ = lazy_exports(
     __name__,
     {
-        "Agent": "mail.examples.mafia.agents",
+        "Agent": "mail.examples.mafia.state",
         "Game": "mail.examples.mafia.game",
         "NarratorError": "mail.examples.mafia.choices",
         "calculate_roles": "mail.examples.mafia.roles",
-        **dict.fromkeys(("GamePhase", "GameResult", "Winner"), "mail.examples.mafia.rules"),
+        **dict.fromkeys(("GamePhase", "GameResult", "Winner"), "mail.examples.mafia.state"),
     },
 )

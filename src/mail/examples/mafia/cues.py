@@ -8,15 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mail.examples.mafia.choices import NOBODY, Deed, Docket
 from mail.examples.mafia.roles import DETECTIVE
-
-if TYPE_CHECKING:
-    from mail.examples.mafia.agents import Agent
-    from mail.examples.mafia.rules import GameResult
-    from mail.examples.mafia.state import GameState
+from mail.examples.mafia.state import Agent, GameResult, GameState
 
 
 class Cue(StrEnum):
@@ -101,7 +97,7 @@ def names_of(names: Iterable[str]) -> str:
     return ", ".join(names) or NOBODY
 
 
-def gathering(game: "GameState") -> str:
+def gathering(game: GameState) -> str:
     """Cue the narrator to open the game."""
     people = "; ".join(f"{p.name}, {p.persona.trade}" for p in game.players)
     return _cue(
@@ -112,12 +108,12 @@ def gathering(game: "GameState") -> str:
     )
 
 
-def nightfall(game: "GameState") -> str:
+def nightfall(game: GameState) -> str:
     """Cue the narrator to send the town to sleep."""
     return _cue(game, Cue.NIGHTFALL, "Send the town to sleep. Everybody hears you.")
 
 
-def dawn(game: "GameState", news: str) -> str:
+def dawn(game: GameState, news: str) -> str:
     """Cue the narrator to tell what the night brought and to draw up the list of speakers."""
     return _cue(
         game,
@@ -129,7 +125,7 @@ def dawn(game: "GameState", news: str) -> str:
     )
 
 
-def floor(game: "GameState", player: "Agent") -> str:
+def floor(game: GameState, player: Agent) -> str:
     """Cue a player to speak in the discussion."""
     return _cue(
         game,
@@ -140,7 +136,7 @@ def floor(game: "GameState", player: "Agent") -> str:
     )
 
 
-def ask_choice(game: "GameState", player: "Agent", docket: Docket) -> str:
+def ask_choice(game: GameState, player: Agent, docket: Docket) -> str:
     """Cue a player to choose somebody."""
     section = SECTIONS[docket.deed]
     hearers = "everybody" if section.open else names_of(game.confidants(player, docket.deed))
@@ -154,7 +150,7 @@ def ask_choice(game: "GameState", player: "Agent", docket: Docket) -> str:
     )
 
 
-def ask_again(game: "GameState", player: "Agent", docket: Docket) -> str:
+def ask_again(game: GameState, player: Agent, docket: Docket) -> str:
     """Cue a player whose choice could not be read."""
     return _cue(
         game,
@@ -167,7 +163,7 @@ def ask_again(game: "GameState", player: "Agent", docket: Docket) -> str:
     )
 
 
-def record(game: "GameState", docket: Docket) -> str:
+def record(game: GameState, docket: Docket) -> str:
     """Cue the narrator to record the choices that were made."""
     return _cue(
         game,
@@ -181,7 +177,7 @@ def record(game: "GameState", docket: Docket) -> str:
     )
 
 
-def record_again(game: "GameState", docket: Docket) -> str:
+def record_again(game: GameState, docket: Docket) -> str:
     """Cue the narrator to record what is missing."""
     missing = "; ".join(f"{player} chose {choice}" for player, choice in docket.missing.items())
     return _cue(
@@ -193,7 +189,7 @@ def record_again(game: "GameState", docket: Docket) -> str:
     )
 
 
-def verdict(game: "GameState", news: str) -> str:
+def verdict(game: GameState, news: str) -> str:
     """Cue the narrator to close the day."""
     return _cue(
         game,
@@ -203,7 +199,7 @@ def verdict(game: "GameState", news: str) -> str:
     )
 
 
-def finale(game: "GameState", result: "GameResult", news: str) -> str:
+def finale(game: GameState, result: GameResult, news: str) -> str:
     """Cue the narrator to end the game."""
     ending = "Nobody wins" if result.winner == "draw" else f"The {result.winner.value} wins"
     roles = ", ".join(f"{p.name} ({p.role.name})" for p in game.players)
@@ -217,14 +213,14 @@ def finale(game: "GameState", result: "GameResult", news: str) -> str:
     )
 
 
-def _cue(game: "GameState", cue: Cue, *lines: str) -> str:
+def _cue(game: GameState, cue: Cue, *lines: str) -> str:
     when = "BEFORE THE FIRST NIGHT" if not game.day_number else f"ROUND {game.day_number}"
     gone = names_of(f"{death.name} ({death.role})" for death in game.deaths)
     facts = (f"Living: {names_of(p.name for p in game.living)}.", f"Gone: {gone}.")
     return "\n".join((f"=== {when}: {cue} ===", *facts, *lines))
 
 
-def _secrets(game: "GameState", player: "Agent") -> Sequence[str]:
+def _secrets(game: GameState, player: Agent) -> Sequence[str]:
     """Return what only this player may know."""
     if player.is_mafia:
         return (f"Your partners who are still alive: {names_of(game.partners(player))}.",)

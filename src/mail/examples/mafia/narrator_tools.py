@@ -4,26 +4,22 @@ Each tool belongs to one section of the game, and records only what a player rea
 else is refused with a text that tells the narrator what to do (`NarratorError`).
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pydantic import BaseModel, Field
 
 from mail.api.actions import MAILAction
 from mail.api.agents import MAILAgentTemplate
-from mail.examples.mafia.agents import build_model_agent
 from mail.examples.mafia.choices import Deed, NarratorError
 from mail.examples.mafia.prompts import NARRATOR, create_narrator_system_prompt
-
-if TYPE_CHECKING:
-    from mail.examples.mafia.state import GameState
-    from mail.examples.mafia.table import Table
+from mail.examples.mafia.state import GameState, build_model_agent
 
 __all__ = ["NARRATOR_TOOLS", "NarratorError", "get_narrator_actions"]
 
-Tool = Callable[["GameState", dict[str, Any]], Awaitable[str]]
+Tool = Callable[[GameState, dict[str, Any]], Awaitable[str]]
 
 
 class DoctorProtectArgs(BaseModel):
@@ -65,39 +61,39 @@ class AddVoteArgs(BaseModel):
     candidate_name: str = Field(description="The candidate who gets the vote.")
 
 
-async def doctor_protect(game: "GameState", args: dict[str, Any]) -> str:
+async def doctor_protect(game: GameState, args: dict[str, Any]) -> str:
     """Record the doctor's choice."""
     doctor = game.asked_alone(Deed.PROTECT)
     game.protected_player = target = game.record(Deed.PROTECT, doctor, args["target_name"])
     return f"Recorded: {doctor} (the doctor) protects {target} tonight."
 
 
-async def detective_investigate(game: "GameState", args: dict[str, Any]) -> str:
+async def detective_investigate(game: GameState, args: dict[str, Any]) -> str:
     """Record the detective's choice and tell the finding."""
     detective = game.asked_alone(Deed.INVESTIGATE)
     target = game.record(Deed.INVESTIGATE, detective, args["target_name"])
     return f"Recorded. {detective} (the detective) finds out: {game.finding(target)}"
 
 
-async def mafia_vote_kill(game: "GameState", args: dict[str, Any]) -> str:
+async def mafia_vote_kill(game: GameState, args: dict[str, Any]) -> str:
     """Record one mafioso's vote and tell how the votes stand."""
     target = game.record(Deed.KILL, args["mafia_name"], args["target_name"])
     return f"Recorded a vote to kill {target}. {game.standing(Deed.KILL)}"
 
 
-async def select_speaker(game: "GameState", args: dict[str, Any]) -> str:
+async def select_speaker(game: GameState, args: dict[str, Any]) -> str:
     """Give a player the floor."""
     name = game.select_speaker(args["player_name"])
     return f"{name} will speak. So far: {', '.join(game.speakers)}."
 
 
-async def add_nomination(game: "GameState", args: dict[str, Any]) -> str:
+async def add_nomination(game: GameState, args: dict[str, Any]) -> str:
     """Record a nomination and tell how they stand."""
     nominee = game.record(Deed.NOMINATE, args["player_name"], args["nominee_name"])
     return f"{nominee} is nominated. {game.standing(Deed.NOMINATE)}"
 
 
-async def add_vote(game: "GameState", args: dict[str, Any]) -> str:
+async def add_vote(game: GameState, args: dict[str, Any]) -> str:
     """Record a vote and tell how they stand."""
     candidate = game.record(Deed.VOTE, args["voter_name"], args["candidate_name"])
     return f"Recorded a vote for {candidate}. {game.standing(Deed.VOTE)}"
@@ -115,7 +111,7 @@ NARRATOR_TOOLS: Final[Mapping[str, tuple[type[BaseModel], Tool]]] = MappingProxy
 )
 
 
-def get_narrator_actions(game: "GameState") -> list[MAILAction]:
+def get_narrator_actions(game: GameState) -> list[MAILAction]:
     """Return the narrator's tools, bound to one game."""
     return [
         MAILAction.from_pydantic_model(
@@ -128,8 +124,8 @@ def get_narrator_actions(game: "GameState") -> list[MAILAction]:
     ]
 
 
-def build_narrator_template(game: "Table", player_names: Sequence[str]) -> MAILAgentTemplate:
+def build_narrator_template(game: GameState, llm: str) -> MAILAgentTemplate:
     """Return the narrator, with the tools of this game."""
-    system = create_narrator_system_prompt()
+    names = [player.name for player in game.players]
     tools = get_narrator_actions(game)
-    return build_model_agent(NARRATOR, game.narrator_llm, system, player_names, tools)
+    return build_model_agent(NARRATOR, llm, create_narrator_system_prompt(), names, tools)

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from mail.examples.mafia.personas import Persona
-from mail.examples.mafia.roles import Faction, Role
+from mail.examples.mafia.roles import Faction, Persona, Role
 
 NARRATOR = "Narrator"
 """The narrator's name."""

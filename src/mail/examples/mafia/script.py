@@ -4,16 +4,189 @@ Like all scripts they keep no state: each reads its conversation anew. Their dic
 said so far, so a game with the same seed is the same game.
 """
 
+import hashlib
+import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
+from xml.sax.saxutils import unescape
 
 from mail.examples.mafia.choices import NOBODY, Deed, read_choice
 from mail.examples.mafia.cues import Cue
-from mail.examples.mafia.seat import Seat
-from mail.examples.mafia.suspicion import claimed_detectives, most_suspect
+from mail.examples.mafia.roles import MAFIA
 from mail.llm.script import Call, Script, call
 from mail.llm.script_view import ScriptView
+
+# --- what a script reads out of its step ---------------------------------------------------------
+
+_BLOCK = re.compile(
+    r"<(?P<kind>public|private)_message>\n<from>(?P<speaker>.*?)</from>\n"
+    r"(?:<to>.*?</to>\n)?(?P<text>.*?)\n?</(?P=kind)_message>\s*",
+    re.DOTALL,
+)
+_HEADING = re.compile(r"^=== (?P<when>.+?): (?P<cue>[A-Z ]+) ===$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A message that reached the agent."""
+
+    speaker: str
+    text: str
+    public: bool
+
+
+class Seat:
+    """An agent's view of the game, read anew from its history at every turn, as a model does."""
+
+    def __init__(self, view: ScriptView) -> None:
+        self.view = view
+        # The steps are the texts without a sender; the system's notices about tools have one.
+        self._steps = [mail.body for mail in view.mails if not mail.sender]
+
+    @cached_property
+    def cue(self) -> Cue | None:
+        """The kind of this step's cue."""
+        match = _HEADING.search(self.payload)
+        return next((cue for cue in Cue if match and cue == match["cue"]), None)
+
+    @cached_property
+    def payload(self) -> str:
+        """What the game says in this step."""
+        return unescape(_BLOCK.sub("", self._steps[-1])) if self._steps else ""
+
+    @cached_property
+    def news(self) -> tuple[Heard, ...]:
+        """The messages that this step brought."""
+        return tuple(_heard(self._steps[-1])) if self._steps else ()
+
+    @cached_property
+    def heard(self) -> tuple[Heard, ...]:
+        """All messages, oldest first."""
+        return tuple(message for step in self._steps for message in _heard(step))
+
+    @cached_property
+    def name(self) -> str:
+        """The player's own name; empty for the narrator."""
+        return self._in_prompt(r"^You are (\w+), ")
+
+    @cached_property
+    def role(self) -> str:
+        """The player's role."""
+        return self._in_prompt(r"^Your secret role: (\w+)\.")
+
+    @cached_property
+    def partners(self) -> Sequence[str]:
+        """The names of a mafioso's living partners."""
+        return self.names("Your partners who are still alive")
+
+    @cached_property
+    def living(self) -> Sequence[str]:
+        """The names of the living."""
+        return self.names("Living")
+
+    @cached_property
+    def gone(self) -> dict[str, str]:
+        """The players who have left the game: name to role."""
+        return dict(re.findall(r"(\w+) \((\w+)\)", self.fact("Gone")))
+
+    @cached_property
+    def options(self) -> Sequence[str]:
+        """Whom the player may choose."""
+        return self.names("You may choose")
+
+    @cached_property
+    def deed(self) -> Deed | None:
+        """What the player is to choose somebody for."""
+        match = re.search(r'"I (.+?) NAME\."', self.payload)
+        return next((deed for deed in Deed if match and deed == match[1]), None)
+
+    @cached_property
+    def findings(self) -> dict[str, bool]:
+        """What the detective knows: name to whether that player is mafia."""
+        found = re.findall(r"(\w+) is (not )?mafia\b", self.fact("Your findings so far"))
+        return {name: not innocent for name, innocent in found}
+
+    @cached_property
+    def dice(self) -> random.Random:
+        """Dice that fall the same whenever the same has happened."""
+        told = "\n".join((self.view.system, *(mail.body for mail in self.view.mails)))
+        return random.Random(hashlib.sha256(told.encode()).digest())  # noqa: S311 - a game
+
+    def fact(self, label: str) -> str:
+        """Return what a line ``<label>: …`` of the payload says, without its full stop."""
+        match = re.search(rf"^{re.escape(label)}: (.*?)\.?$", self.payload, re.MULTILINE)
+        return match[1] if match else ""
+
+    def names(self, label: str) -> Sequence[str]:
+        """Return the names in a line ``<label>: A, B.`` of the payload."""
+        return tuple(name for name in self.fact(label).split(", ") if name not in ("", "nobody"))
+
+    def _in_prompt(self, pattern: str) -> str:
+        match = re.search(pattern, self.view.system, re.MULTILINE)
+        return match[1] if match else ""
+
+
+def _heard(step: str) -> Iterator[Heard]:
+    for match in _BLOCK.finditer(step):
+        text = unescape(match["text"])
+        yield Heard(unescape(match["speaker"]), text, match["kind"] == "public")
+
+
+# --- what players think of one another -----------------------------------------------------------
+
+_CLAIM = re.compile(r"\bI am the detective\b.*?\b(\w+) is one of the mafia\b", re.DOTALL)
+_SUSPECT = re.compile(r"\bI suspect (\w+)")
+_TRUSTS = re.compile(r"\bI trust (\w+)")
+
+_BY_CLAIM = 5.0
+_BY_WORD = 0.5
+_MOST_BY_WORD = 2.0
+_BY_DEED = 1.0
+_WHIM = 2.5
+
+
+def claimed_detectives(seat: Seat) -> list[str]:
+    """Return who has said in public to be the detective, oldest claim first."""
+    return [m.speaker for m in seat.heard if m.public and _CLAIM.search(m.text)]
+
+
+def suspicion(seat: Seat, name: str) -> float:
+    """Return how suspect a player seems from what was said in public; above 0 is suspect."""
+    words, claims, deeds = 0.0, 0.0, 0.0
+    for message in seat.heard:
+        if not message.public:
+            continue
+        suspects, trusts = _SUSPECT.findall(message.text), _TRUSTS.findall(message.text)
+        if message.speaker == name:
+            deeds += _in_hindsight(seat, suspects) - _in_hindsight(seat, trusts)
+            continue
+        claim = _CLAIM.search(message.text)
+        claims += claim is not None and claim[1] == name
+        words += suspects.count(name) - trusts.count(name)
+    by_word = max(-_MOST_BY_WORD, min(_MOST_BY_WORD, words * _BY_WORD))
+    return by_word + deeds * _BY_DEED + min(claims, 1.0) * _BY_CLAIM
+
+
+def _in_hindsight(seat: Seat, names: Sequence[str]) -> float:
+    """Return how wrong it was to suspect these: the dead have shown their roles."""
+    roles = [seat.gone[name] for name in names if name in seat.gone]
+    return sum(-2.0 if role == MAFIA.name else 0.5 for role in roles)
+
+
+def most_suspect(seat: Seat, names: Sequence[str]) -> str:
+    """Return the most suspect of some players; the dice decide where nothing is known."""
+    known_good = {name for name, guilty in seat.findings.items() if not guilty}
+    return max(
+        names,
+        key=lambda name: (
+            name not in known_good,
+            suspicion(seat, name) + seat.dice.uniform(0.0, _WHIM),
+        ),
+    )
+
 
 _MOST_SPEAKERS = 5
 _TRUST = 0.8

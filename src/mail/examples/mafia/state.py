@@ -1,19 +1,123 @@
-"""The state of a game, and what the narrator's tools may do to it. No mail, no models."""
+"""The players, the rules and the state of a game. No mail, and no calls of models."""
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from enum import StrEnum
+from typing import Final
 
+from mail.api.actions import MAILAction
+from mail.api.agents import MAILAgentTemplate
+from mail.core.tools.catalogue import CATALOGUE
 from mail.errors import ConfigError
 from mail.examples.mafia.choices import Deed, Docket, NarratorError
-from mail.examples.mafia.prompts import NARRATOR
-from mail.examples.mafia.roles import Role
-from mail.examples.mafia.rules import GamePhase, GameResult, candidates_of, kill_target, voted_out
+from mail.examples.mafia.prompts import NARRATOR, create_agent_system_prompt
+from mail.examples.mafia.roles import Faction, Persona, Role
+from mail.factories.action import LiteLLMActionAgentFunction
 
-if TYPE_CHECKING:
-    from mail.examples.mafia.agents import Agent
+MOST_CANDIDATES: Final = 3
+_FEWEST_SPEAKERS: Final = 3
+_PROXY: Final = "litellm_proxy/"
 
-_FEWEST_SPEAKERS = 3
+
+class GamePhase(StrEnum):
+    """Where a game is."""
+
+    SETUP = "setup"
+    NIGHT = "night"
+    DISCUSSION = "discussion"
+    NOMINATION = "nomination"
+    VOTE = "vote"
+    RESOLUTION = "resolution"
+    GAME_OVER = "game over"
+
+
+class Winner(StrEnum):
+    """How a game ended."""
+
+    TOWN = "town"
+    MAFIA = "mafia"
+    DRAW = "draw"
+
+
+@dataclass(frozen=True, slots=True)
+class GameResult:
+    """The end of a game: who won, why, and on which day."""
+
+    winner: Winner
+    reason: str
+    day: int
+
+
+@dataclass(slots=True)
+class Agent:
+    """One player: the persona that all see, the role that nobody does, the model that plays it."""
+
+    persona: Persona
+    role: Role
+    llm: str
+    alive: bool = True
+
+    @property
+    def name(self) -> str:
+        """The persona's name, which is also the agent's."""
+        return self.persona.name
+
+    @property
+    def is_mafia(self) -> bool:
+        """Tell whether the player wins with the mafia."""
+        return self.role.faction is Faction.MAFIA
+
+    def build_agent_template(self) -> MAILAgentTemplate:
+        """Return the agent of the swarm: words only, no tools."""
+        system = create_agent_system_prompt(self.persona, self.role)
+        return build_model_agent(self.name, self.llm, system, [NARRATOR], [])
+
+
+def build_model_agent(
+    name: str, llm: str, system: str, targets: Sequence[str], actions: list[MAILAction]
+) -> MAILAgentTemplate:
+    """Build an agent without MAIL's own tools: who hears what is the game's decision alone."""
+    return MAILAgentTemplate(
+        name=name,
+        factory=LiteLLMActionAgentFunction,
+        comm_targets=list(targets),
+        actions=actions,
+        agent_params={"llm": llm, "system": system, "use_proxy": llm.startswith(_PROXY)},
+        enable_entrypoint=name == NARRATOR,
+        tool_format="completions",
+        exclude_tools=list(CATALOGUE),
+    )
+
+
+def winner_of(players: Iterable[Agent]) -> GameResult | None:
+    """Return who has won with these players left, or None; the day is filled in by the game."""
+    living = [player for player in players if player.alive]
+    mafia = sum(player.is_mafia for player in living)
+    if not mafia:
+        return GameResult(Winner.TOWN, "no mafioso is left alive", 0)
+    if mafia * 2 >= len(living):
+        return GameResult(Winner.MAFIA, "the mafia can no longer be outvoted", 0)
+    return None
+
+
+def kill_target(votes: Mapping[str, str]) -> str | None:
+    """Return whom the mafia kill: the most votes win, and of several the one named first."""
+    counted = Counter(votes.values()).most_common(1)  # equal counts keep the order of arrival
+    return counted[0][0] if counted else None
+
+
+def candidates_of(nominations: Mapping[str, str], most: int = MOST_CANDIDATES) -> list[str]:
+    """Return who stands for the vote: the most often nominated, of several the one named first."""
+    return [name for name, _ in Counter(nominations.values()).most_common(most)]
+
+
+def voted_out(votes: Mapping[str, str]) -> str | None:
+    """Return who has strictly more votes than anybody else; a tie spares them all."""
+    counted = Counter(votes.values()).most_common(2)
+    if not counted or (len(counted) > 1 and counted[0][1] == counted[1][1]):
+        return None
+    return counted[0][0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +148,7 @@ class GameState:
         result: How the game ended, once it has.
     """
 
-    players: list["Agent"]
+    players: list[Agent]
     phase: GamePhase = GamePhase.SETUP
     day_number: int = 0
     docket: Docket | None = None
@@ -60,11 +164,11 @@ class GameState:
     # --- who is who ---------------------------------------------------------------------------
 
     @property
-    def living(self) -> list["Agent"]:
+    def living(self) -> list[Agent]:
         """The players who are still in the game."""
         return [player for player in self.players if player.alive]
 
-    def get_player_by_name(self, name: str) -> "Agent":
+    def get_player_by_name(self, name: str) -> Agent:
         """Return a player, dead or alive.
 
         Raises:
@@ -75,20 +179,20 @@ class GameState:
                 return player
         raise ConfigError(f"there is no player named '{name}'")
 
-    def get_mafia_members(self) -> list["Agent"]:
+    def get_mafia_members(self) -> list[Agent]:
         """Return the mafiosi who are still in the game."""
         return [player for player in self.living if player.is_mafia]
 
-    def having(self, role: Role) -> list["Agent"]:
+    def having(self, role: Role) -> list[Agent]:
         """Return the living players of a role."""
         return [player for player in self.living if player.role is role]
 
-    def partners(self, player: "Agent") -> list[str]:
+    def partners(self, player: Agent) -> list[str]:
         """Return the names of a mafioso's living partners; none for anybody else."""
         members = self.get_mafia_members() if player.is_mafia else []
         return [member.name for member in members if member is not player]
 
-    def confidants(self, player: "Agent", deed: Deed) -> list[str]:
+    def confidants(self, player: Agent, deed: Deed) -> list[str]:
         """Return who hears a player's choice when not everybody does."""
         return [NARRATOR, *(self.partners(player) if deed is Deed.KILL else ())]
 
@@ -180,7 +284,7 @@ class GameState:
             self.speakers.append(player.name)
         return player.name
 
-    def close_floor(self) -> list["Agent"]:
+    def close_floor(self) -> list[Agent]:
         """Return who speaks, in order; a list that is too short is filled up as players sit."""
         for player in self.living:
             if len(self.speakers) >= min(_FEWEST_SPEAKERS, len(self.living)):

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from mail.examples.data_analysis.table import GROUPS, NUMBERS
+from mail.examples.data_analysis import GROUPS, NUMBERS
 from mail.examples.scripts.common import read_case, reply, results_of, wait_for
 from mail.llm.script import Call, Script, call
 from mail.llm.script_view import ScriptView

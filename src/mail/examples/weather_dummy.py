@@ -1,10 +1,24 @@
-"""Made-up weather forecasts: always the same for the same place and day, so examples repeat."""
+"""The example weather worker. Its forecasts are made up, the same for the same place and day."""
 
 import hashlib
 from typing import Any, Final
 
 from mail.api.actions import MAILAction
 from mail.errors import ToolError
+from mail.examples import example
+from mail.factories.action import LiteLLMActionAgentFunction
+
+SYSPROMPT: Final = """\
+You are the weather agent of a small team. Other agents ask you for forecasts.
+
+For each place and day that you are asked about, call `get_weather_forecast`: `days_ahead` is 0 for
+today, 1 for tomorrow, and so on. If no day is named, take today. Use metric units unless the
+request asks for Fahrenheit.
+
+When you have the results, answer the agent that asked with `send_response`. Repeat the figures
+exactly as the forecast gives them. If a place is missing or a forecast cannot be had, say which and
+why. Do not make up weather.
+"""
 
 MAX_DAYS_AHEAD: Final = 14
 
@@ -21,26 +35,13 @@ async def get_weather_forecast(args: dict[str, Any]) -> str:
     Raises:
         ToolError: an argument that is missing or out of range.
     """
-    location = _location(args.get("location"))
-    days = _days(args.get("days_ahead"))
-    metric = args.get("metric")
-    if not (metric is None or isinstance(metric, bool)):
-        raise ToolError("metric must be true or false")
-    return _forecast(location, days, metric is not False)
-
-
-def _location(value: object) -> str:
-    location = " ".join(value.split()) if isinstance(value, str) else ""
+    location = " ".join(str(args.get("location") or "").split())
     if not 1 <= len(location) <= _MAX_LOCATION:
         raise ToolError(f"location must be the name of a place, 1 to {_MAX_LOCATION} characters")
-    return location
-
-
-def _days(value: object) -> int:
-    days = 0 if value is None else value
-    if isinstance(days, bool) or not isinstance(days, int) or not 0 <= days <= MAX_DAYS_AHEAD:
+    days = int(args.get("days_ahead") or 0)
+    if not 0 <= days <= MAX_DAYS_AHEAD:
         raise ToolError(f"days_ahead must be a whole number from 0 to {MAX_DAYS_AHEAD}")
-    return days
+    return _forecast(location, days, args.get("metric") is not False)
 
 
 def _forecast(location: str, days: int, metric: bool) -> str:
@@ -52,14 +53,11 @@ def _forecast(location: str, days: int, metric: bool) -> str:
     if not metric:
         high, low = round(high * 9 / 5 + 32), round(low * 9 / 5 + 32)
     rain = 5 * (seed[3] % 5 + (12 if "rain" in condition else 0))
+    day = ("today", "tomorrow")[days] if days < 2 else f"in {days} days"
     return (
-        f"{location}, {_day(days)}: {condition}, high {high} {unit}, low {low} {unit}, "
+        f"{location}, {day}: {condition}, high {high} {unit}, low {low} {unit}, "
         f"chance of rain {rain} %"
     )
-
-
-def _day(days: int) -> str:
-    return ("today", "tomorrow")[days] if days < 2 else f"in {days} days"
 
 
 get_weather_forecast_action: Final = MAILAction(
@@ -84,4 +82,17 @@ get_weather_forecast_action: Final = MAILAction(
     },
     function=get_weather_forecast,
     idempotent=True,
+)
+
+
+class LiteLLMWeatherFunction(LiteLLMActionAgentFunction):
+    """Answers questions about the weather; the prompt of this module is its default."""
+
+    def __init__(self, **params: Any) -> None:
+        """Take the arguments, by name, of `mail.factories.LiteLLMActionAgentFunction`."""
+        super().__init__(**{"system": SYSPROMPT, **params})
+
+
+EXAMPLE: Final = example(
+    __name__, "LiteLLMWeatherFunction", ":WEATHER", (get_weather_forecast_action,)
 )

@@ -1,10 +1,23 @@
-"""The analyst's projection: compound growth in exact arithmetic, bounded."""
+"""The example analyst: projects figures by compound growth, in exact arithmetic."""
 
 from fractions import Fraction
 from typing import Any, Final
 
 from mail.api.actions import MAILAction
 from mail.errors import ToolError
+from mail.examples import example
+from mail.factories.base import LiteLLMAgentFunction
+
+SYSPROMPT: Final = """\
+You are the analyst of a small consulting team. Colleagues ask you how a figure develops.
+
+Take from the request the figure of today, its growth in percent for each period (negative if it
+shrinks) and the number of periods, and call `project_growth` with them. Never work out growth in
+your head. If one of the three is missing, ask the colleague for it instead of assuming one.
+
+Then answer the colleague with `send_response`: the projected figure as the tool gives it, and what
+it was computed from. Leave advice to the consultant.
+"""
 
 MAX_PERIODS: Final = 120
 _MAX_START: Final = 1_000_000_000_000
@@ -77,4 +90,17 @@ project_growth_action: Final = MAILAction(
     },
     function=project_growth,
     idempotent=True,
+)
+
+
+class LiteLLMAnalystFunction(LiteLLMAgentFunction):
+    """Projects figures; the prompt of this module is its default."""
+
+    def __init__(self, **params: Any) -> None:
+        """Take the arguments, by name, of `mail.factories.LiteLLMAgentFunction`."""
+        super().__init__(**{"system": SYSPROMPT, **params})
+
+
+EXAMPLE: Final = example(
+    __name__, "LiteLLMAnalystFunction", ".consulting:ANALYST", (project_growth_action,)
 )

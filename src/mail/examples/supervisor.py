@@ -1,6 +1,9 @@
-"""The system prompts of the example supervisors."""
+"""The example supervisors."""
 
-from typing import Final
+from typing import Any, Final
+
+from mail.examples import example
+from mail.factories.supervisor import LiteLLMSupervisorFunction as _Supervisor
 
 _TEXT: Final = """\
 You lead a small team of agents and answer the users who write to you.
@@ -29,3 +32,20 @@ ALPHA_SYSPROMPT: Final = _TEXT.format(weather="weather", math="math@swarm-beta")
 
 BETA_SYSPROMPT: Final = _TEXT.format(weather="weather@swarm-alpha", math="math")
 """Of the supervisor of ``swarm-beta``."""
+
+
+class LiteLLMSupervisorFunction(_Supervisor):
+    """A supervisor that speaks for its team; the prompt of this module is its default."""
+
+    def __init__(self, **params: Any) -> None:
+        """Take the arguments, by name, of `mail.factories.LiteLLMSupervisorFunction`."""
+        super().__init__(**{"system": SYSPROMPT, **params})
+
+
+EXAMPLE: Final = example(
+    __name__,
+    "LiteLLMSupervisorFunction",
+    ":SUPERVISOR",
+    enable_entrypoint=True,
+    can_complete_tasks=True,
+)

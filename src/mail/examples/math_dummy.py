@@ -1,12 +1,27 @@
-"""Exact arithmetic on text from a model. Everything is bounded before it is computed."""
+"""The example math worker. Its arithmetic is exact, and bounded before it is computed."""
 
 import ast
+import operator
 import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Final
+from typing import Any, Final
 
+from mail.api.actions import MAILAction
 from mail.errors import ToolError
+from mail.examples import example
+from mail.factories.action import LiteLLMActionAgentFunction
+
+SYSPROMPT: Final = """\
+You are the math agent of a small team. Other agents ask you to calculate.
+
+Write each calculation as an arithmetic expression of numbers, + - * / // % **, and parentheses, and
+call `calculate_expression` with it. Never calculate in your head, not even simple sums. Give
+`precision` only if a number of decimal places is asked for.
+
+When you have the results, answer the agent that asked with `send_response`: each expression with
+its result. If something cannot be calculated, say what and why.
+"""
 
 MAX_LENGTH: Final = 1_000
 _MAX_NODES = 200
@@ -111,7 +126,10 @@ def _value(node: ast.expr) -> Fraction:
     if isinstance(node, ast.BinOp):
         operate = _OPERATIONS.get(type(node.op))
         if operate is not None:
-            return operate(_value(node.left), _value(node.right))
+            try:
+                return _bounded(Fraction(operate(_value(node.left), _value(node.right))))
+            except ZeroDivisionError:
+                raise ToolError("division by zero") from None
     raise ToolError("only numbers, + - * / // % ** and parentheses are allowed")
 
 
@@ -134,47 +152,13 @@ def _bounded(value: Fraction) -> Fraction:
     return value
 
 
-def _add(left: Fraction, right: Fraction) -> Fraction:
-    return _bounded(left + right)
-
-
-def _subtract(left: Fraction, right: Fraction) -> Fraction:
-    return _bounded(left - right)
-
-
-def _multiply(left: Fraction, right: Fraction) -> Fraction:
-    return _bounded(left * right)
-
-
-def _divide(left: Fraction, right: Fraction) -> Fraction:
-    return _bounded(left / _divisor(right))
-
-
-def _floor(left: Fraction, right: Fraction) -> Fraction:
-    return _bounded(Fraction(left // _divisor(right)))
-
-
-def _modulo(left: Fraction, right: Fraction) -> Fraction:
-    return _bounded(left % _divisor(right))
-
-
-def _divisor(value: Fraction) -> Fraction:
-    if not value:
-        raise ToolError("division by zero")
-    return value
-
-
 def _power(base: Fraction, exponent: Fraction) -> Fraction:
-    if not base and exponent < 0:
-        raise ToolError("division by zero")
     if exponent.denominator > 1:
         return _root(base, exponent)
     size = abs(exponent.numerator)
-    if base in (0, 1, -1):
-        return base ** (exponent.numerator % 2 + 2) if size else Fraction(1)
-    if size > _MAX_EXPONENT or (_bits(base) - 1) * size > _MAX_BITS:
+    if base not in (0, 1, -1) and (size > _MAX_EXPONENT or (_bits(base) - 1) * size > _MAX_BITS):
         raise ToolError("the result is too large")
-    return _bounded(base**exponent.numerator)
+    return base**exponent.numerator
 
 
 def _root(base: Fraction, exponent: Fraction) -> Fraction:
@@ -193,12 +177,72 @@ def _to_float(value: Fraction) -> float:
         raise ToolError("the result is too large") from None
 
 
-_OPERATIONS: Final[Mapping[type[ast.operator], Callable[[Fraction, Fraction], Fraction]]] = {
-    ast.Add: _add,
-    ast.Sub: _subtract,
-    ast.Mult: _multiply,
-    ast.Div: _divide,
-    ast.FloorDiv: _floor,
-    ast.Mod: _modulo,
+_OPERATIONS: Final[Mapping[type[ast.operator], Callable[[Fraction, Fraction], Fraction | int]]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
     ast.Pow: _power,
 }
+MAX_PRECISION: Final = 12
+
+
+async def calculate_expression(args: dict[str, Any]) -> str:
+    """Return the value of an arithmetic expression as a decimal number.
+
+    Args:
+        args: ``expression`` (text of at most 1,000 characters: numbers, ``+ - * / // % **`` and
+            parentheses), ``precision`` (decimal places, 0 to 12; by default as many as it takes).
+
+    Raises:
+        ToolError: the expression is not arithmetic, too large, or has no value.
+    """
+    expression = args.get("expression")
+    if not isinstance(expression, str):
+        raise ToolError("expression must be a string")
+    precision = args.get("precision")
+    if precision is not None and (
+        isinstance(precision, bool)
+        or not isinstance(precision, int)
+        or not 0 <= precision <= MAX_PRECISION
+    ):
+        raise ToolError(f"precision must be a whole number from 0 to {MAX_PRECISION}")
+    return show(evaluate(expression), precision)
+
+
+calculate_expression_action: Final = MAILAction(
+    name="calculate_expression",
+    description="Evaluate a basic arithmetic expression inside the math agent",
+    parameters={
+        "type": "object",
+        "properties": {
+            "expression": {
+                "type": "string",
+                "maxLength": MAX_LENGTH,
+                "description": "Expression to evaluate",
+            },
+            "precision": {
+                "type": "integer",
+                "minimum": 0,
+                "maximum": MAX_PRECISION,
+                "description": "Optional number of decimal places",
+            },
+        },
+        "required": ["expression"],
+    },
+    function=calculate_expression,
+    idempotent=True,
+)
+
+
+class LiteLLMMathFunction(LiteLLMActionAgentFunction):
+    """Answers calculations; the prompt of this module is its default."""
+
+    def __init__(self, **params: Any) -> None:
+        """Take the arguments, by name, of `mail.factories.LiteLLMActionAgentFunction`."""
+        super().__init__(**{"system": SYSPROMPT, **params})
+
+
+EXAMPLE: Final = example(__name__, "LiteLLMMathFunction", ":MATH", (calculate_expression_action,))

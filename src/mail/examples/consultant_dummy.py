@@ -1,6 +1,9 @@
-"""The system prompts of the example consultant and of the supervisor of its team."""
+"""The example consultant: advises, and leaves the figures to an analyst."""
 
-from typing import Final
+from typing import Any, Final
+
+from mail.examples import example
+from mail.factories.base import LiteLLMAgentFunction
 
 SYSPROMPT: Final = """\
 You are the consultant of a small team. The supervisor hands you questions about how to prepare for
@@ -25,3 +28,14 @@ call `task_complete`; its `finish_message` is all that the user gets to see, so 
 the figure behind it in full sentences. While you wait, call `await_message`. If no advice can be
 had, say why.
 """
+
+
+class LiteLLMConsultantFunction(LiteLLMAgentFunction):
+    """Advises on figures that change; the prompt of this module is its default."""
+
+    def __init__(self, **params: Any) -> None:
+        """Take the arguments, by name, of `mail.factories.LiteLLMAgentFunction`."""
+        super().__init__(**{"system": SYSPROMPT, **params})
+
+
+EXAMPLE: Final = example(__name__, "LiteLLMConsultantFunction", ".consulting:CONSULTANT")
