@@ -127,7 +127,10 @@ def test_instances_share_no_list_or_dictionary_of_the_template() -> None:
         ({"actions": DIG}, "actions of agent 'worker' must be a list of MAILAction objects"),
         ({"actions": None}, "actions of agent 'worker' must be a list of MAILAction objects"),
         ({"comm_targets": "boss"}, "comm_targets of agent 'worker' must be a list of names"),
-        ({"comm_targets": [5]}, "comm_targets of agent 'worker' must be names, got int"),
+        (
+            {"comm_targets": [5]},
+            "comm_targets of agent 'worker' must be a list of names, got int in",
+        ),
         ({"exclude_tools": "help"}, "exclude_tools of agent 'worker' must be a list of names"),
         ({"agent_params": None}, "agent_params of agent 'worker' must be a dictionary"),
     ],

@@ -64,9 +64,13 @@ def test_each_kind_of_schema_is_validated(shape: dict[str, Any], good: Any, bad:
     assert not _accepts(model, {})
 
 
-@pytest.mark.parametrize("shape", [{}, True, {"not": {"type": "string"}}, {"$ref": "http://x"}])
-def test_what_cannot_be_expressed_is_anything(shape: Any) -> None:
-    assert _accepts(_model({"value": shape}), {"value": object()})
+@pytest.mark.parametrize("shape", [{}, True, {"not": {"type": "string"}}])
+def test_a_schema_may_leave_the_type_open(shape: Any) -> None:
+    assert _accepts(_model({"value": shape}), {"value": 1})
+
+
+def test_what_a_schema_refers_to_is_not_fetched() -> None:
+    assert not _accepts(_model({"value": {"$ref": "http://x"}}), {"value": 1})
 
 
 def test_a_schema_may_contain_itself() -> None:
@@ -83,14 +87,8 @@ def test_optional_properties_are_none_or_their_default() -> None:
 @pytest.mark.parametrize("name", ["_odd", "model_config", "with space", "1st", "copy", "a-b"])
 def test_property_names_that_are_no_field_names_work(name: str) -> None:
     model = _model({name: {"type": "integer"}}, required=[name])
-    assert model.model_validate({name: 1}).model_dump(by_alias=True) == {name: 1}
+    assert model.model_validate({name: 1}).model_dump() == {name: 1}
     assert not _accepts(model, {name: "x"})
-
-
-def test_a_made_up_field_name_gives_way_to_a_property_of_that_name() -> None:
-    model = _model({"_odd": {"type": "integer"}, "field_0": {"type": "string"}})
-    values = {"_odd": 1, "field_0": "x"}
-    assert model.model_validate(values).model_dump(by_alias=True) == values
 
 
 def test_a_closed_schema_refuses_more() -> None:
@@ -99,7 +97,7 @@ def test_a_closed_schema_refuses_more() -> None:
 
 
 def test_an_unknown_type_is_refused() -> None:
-    with pytest.raises(ValueError, match="unsupported JSON schema type: thing"):
+    with pytest.raises(ValueError, match="not a JSON Schema: properties.a.type"):
         _model({"a": {"type": "thing"}})
 
 

@@ -394,10 +394,11 @@ class MAILAction:
                 The model that the action was defined with is returned as it is either way.
 
         Raises:
-            ValueError: the schema has a ``type`` that JSON Schema does not know.
+            ConfigError: the parameters are not a JSON Schema.
         """
         if self.parameters_model is not None:
             return self.parameters_model
+        self.check()
         name = self.name if for_tools else f"{self.name}_arguments"
         return model_from_json_schema(name, self.description, self.parameters)
 

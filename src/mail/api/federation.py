@@ -11,17 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from pydantic_core import from_json
 
 from mail.core.addresses import parse_agent_address
-from mail.core.interswarm import INBOX_AGE, PEER_ROLE, DeliveryOutcome, PeerMail
-from mail.core.runtime.correspondence import ReceiptNews
-from mail.core.runtime.interswarm import NO_ROUTER, Direction, Federation
-from mail.core.runtime.letters import DeskMail
+from mail.core.interswarm import INBOX_AGE, PEER_ROLE, DeliveryOutcome
+from mail.core.runtime.interswarm import Direction
 from mail.core.runtime.runtime import MAILRuntime
 from mail.core.schema import parse_interswarm_message, parse_message
 from mail.core.wire import MAILInterswarmMessage, MAILMessage
-from mail.db.desk import AskRow
 from mail.db.records import OutboxChange, OutboxRow, Owner, TaskRow
 from mail.db.store import Store
-from mail.errors import ConfigError, ProtocolError, UnknownTask
+from mail.errors import ProtocolError, UnknownTask
 from mail.net.outbox import OutboxSender, PeerGateway
 from mail.net.router import InterswarmRouter
 from mail.services.peer_mail import check_peer_mail, find_place, opened
@@ -260,7 +257,7 @@ class LibraryFederation:
     async def receive(
         self, message: MAILInterswarmMessage, direction: Direction, peer: str | None
     ) -> dict[str, Any]:
-        """See `FederatedSwarm.receive_interswarm_message`."""
+        """Take a message of another swarm; see `mail.api.MAILSwarm.receive_interswarm_message`."""
         message = parse_interswarm_message(message)
         peer, swarm = peer or message["source_swarm"], self._owner.swarm
         if peer == swarm:
@@ -355,58 +352,3 @@ class LibraryFederation:
         """See `mail.core.runtime.interswarm.Federation.post_interswarm_user_message`."""
         await self._open()
         return await self._router.post_interswarm_user_message(message)
-
-
-class FederatedSwarm(Federation):
-    """The documented calls of a swarm for mail between swarms."""
-
-    _runtime: MAILRuntime
-    _federation: LibraryFederation | None
-
-    async def receive_interswarm_message(
-        self,
-        message: MAILInterswarmMessage,
-        direction: Direction = "forward",
-        *,
-        peer: str | None = None,
-    ) -> dict[str, Any]:
-        """Take a message of another swarm. A repeated one changes nothing.
-
-        Args:
-            message: The wrapper.
-            direction: ``forward`` may open a task, ``back`` may not: the route that it came by.
-            peer: The swarm whose token the request had. Without it the caller vouches for
-                ``source_swarm``.
-
-        Returns:
-            The receipt, which is the answer to the other swarm's server.
-
-        Raises:
-            Forbidden: the message claims to come from another swarm than ``peer``.
-            ProtocolError: it breaks the protocol.
-            UnknownTask: that swarm takes part in no such task.
-            TaskTaken: that swarm has another task of that id.
-        """
-        if self._federation is None:
-            raise ConfigError(NO_ROUTER)
-        return await self._federation.receive(message, direction, peer)
-
-    async def take_peer_mail(self, mail: PeerMail) -> str:
-        """Take checked mail of another swarm; see `mail.core.runtime.MAILRuntime`."""
-        return await self._runtime.take_peer_mail(mail)
-
-    async def take_letter(self, mail: DeskMail) -> None:
-        """Take a participant's letter to agents; see `mail.core.runtime.MAILRuntime`."""
-        await self._runtime.take_letter(mail)
-
-    async def give_up_answer(self, ask: AskRow) -> None:
-        """Wait no more for a participant's answer; see `mail.core.runtime.MAILRuntime`."""
-        await self._runtime.give_up_answer(ask)
-
-    async def tell_receipts(self, task_id: str, news: Sequence[ReceiptNews]) -> None:
-        """Tell a task what became of letters of its agents; see `mail.core.runtime.MAILRuntime`."""
-        await self._runtime.tell_receipts(task_id, news)
-
-    async def settle_outbox(self, row: OutboxRow, outcome: DeliveryOutcome) -> None:
-        """Commit what came of mail for another swarm; see `mail.core.runtime.MAILRuntime`."""
-        await self._runtime.settle_outbox(row, outcome)

@@ -230,7 +230,7 @@ def _line(text: str) -> str:
 
 
 def part_of(
-    agents: Sequence[MAILAgent] | Sequence[MAILAgentTemplate],
+    agents: Sequence[Any],
     names: Sequence[str],
     swarm: str,
     entrypoints: tuple[str | None, str],
@@ -238,7 +238,7 @@ def part_of(
     """Return templates of some of a swarm's agents, and the entrypoint of that part.
 
     Args:
-        agents: All of them.
+        agents: All of them, agents or templates.
         names: Which.
         swarm: The swarm's name.
         entrypoints: The one that was asked for, and that of the whole swarm.
@@ -254,9 +254,7 @@ def part_of(
     return part, entry
 
 
-def _select(
-    agents: Sequence[MAILAgent] | Sequence[MAILAgentTemplate], names: Sequence[str]
-) -> list[MAILAgentTemplate]:
+def _select(agents: Sequence[Any], names: Sequence[str]) -> list[MAILAgentTemplate]:
     if isinstance(names, str):
         raise ConfigError(f"names must be a list of agent names, got the string '{names}'")
     known = [agent.name for agent in agents]

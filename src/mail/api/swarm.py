@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from mail.api.actions import MAILAction, approval_from_entry
 from mail.api.agents import MAILAgent, MAILAgentTemplate, agent_from_entry, as_template
 from mail.api.definitions import ActionImporter, add_mcp_actions, load_actions
-from mail.api.federation import FederatedSwarm, LibraryFederation
+from mail.api.federation import LibraryFederation
 from mail.api.graph import Matrix, introduce, part_of, read_matrix, targets_after
 from mail.api.posting import ManualStepper, MessagePoster
 from mail.api.references import parse_object
 from mail.api.validation import (
     AgentLike,
-    Wiring,
     actions_by_name,
     check_limit,
     check_mapping,
     check_parts,
-    check_text,
     check_wiring,
     checked_approvals,
     text_list,
@@ -30,19 +28,22 @@ from mail.api.validation import (
 from mail.clock import Clock, SystemClock
 from mail.config.env import DATABASE_URL, setting
 from mail.core.agents import AgentCore
-from mail.core.approvals import NO_APPROVALS, Answer, Answerer, Approval, read_answer
+from mail.core.approvals import NO_APPROVALS, Answerer, Approval, read_answer
 from mail.core.interswarm import PEER_ROLE, Gateway
+from mail.core.runtime.interswarm import NO_ROUTER, Direction, Federation
 from mail.core.runtime.runtime import MAILRuntime
 from mail.core.runtime.settings import RuntimeSettings
+from mail.core.runtime.validation import check_approvals, check_tools
 from mail.core.suggest import hinted
 from mail.core.tasks import MAILTask
 from mail.core.teams import Teams
 from mail.core.tools.catalogue import CATALOGUE
+from mail.core.wire import MAILInterswarmMessage
 from mail.db.blobs import Blobs
-from mail.db.calls import StoredCall
 from mail.db.records import Owner, SwarmClaim
 from mail.db.store import Store
 from mail.errors import ConfigError
+from mail.factories.checks import check_texts
 from mail.services.preferences import checked_memories, memories_in
 from mail.swarms_json.names import check_participant_names, check_teams
 from mail.swarms_json.references import TRUSTED, ReferencePolicy
@@ -58,6 +59,14 @@ UserRole = Literal["admin", "agent", "user", "swarm"]
 
 _ROLES = ("admin", "agent", "user", PEER_ROLE)
 
+
+_PARTS = (
+    *("name", "version", "actions", "entrypoint", "enable_interswarm", "breakpoint_tools"),
+    *("exclude_tools", "task_message_limit", "description", "keywords", "public"),
+    *("enable_db_agent_histories", "teams", "enable_teams", "participants", "approvals"),
+    "memories",
+)
+"""What an instance has from its template beside the agents; a subswarm takes most of it over."""
 
 A = TypeVar("A", bound=AgentLike)
 
@@ -94,6 +103,9 @@ class AgentGraph(Generic[A]):
         """The agents that may complete tasks."""
         return [agent for agent in self.agents if agent.can_complete_tasks]
 
+    def _parts(self) -> dict[str, Any]:
+        return {part: getattr(self, part) for part in _PARTS}
+
     @property
     def adjacency_matrix(self) -> Matrix:
         """Who may write to whom, as it is now; see `mail.api.graph`."""
@@ -117,20 +129,16 @@ class AgentGraph(Generic[A]):
         self._set_targets(targets_after(adj, self.agents, self.name))
 
     def _validate(self) -> None:
-        check_wiring(self._wiring())
-
-    def _wiring(self) -> Wiring:
-        return Wiring(
-            name=self.name,
-            agents=self.agents,
-            actions=self.actions,
-            entrypoint=self.entrypoint,
-            enable_interswarm=self.enable_interswarm,
-            breakpoint_tools=self.breakpoint_tools,
-            exclude_tools=self.exclude_tools,
-            participants=[each["name"] for each in self.participants],
-            approvals=self.approvals,
+        guests = [each["name"] for each in self.participants]
+        check_wiring(
+            self.name, self.agents, self.entrypoint, guests, interswarm=self.enable_interswarm
         )
+        actions = [*self.actions, *(action for agent in self.agents for action in agent.actions)]
+        tools = [action.name for action in actions]
+        excluded = [tool for agent in self.agents for tool in agent.exclude_tools]
+        check_tools(self.breakpoint_tools, [*self.exclude_tools, *excluded], tools)
+        held = [action.name for action in actions if action.approval is not None]
+        check_approvals([*self.approvals, *held], self.breakpoint_tools, tools)
 
     @abstractmethod
     def _set_targets(self, targets: list[list[str]]) -> None:
@@ -154,10 +162,26 @@ class AgentGraph(Generic[A]):
         Raises:
             ConfigError: an agent is unknown, or entrypoint or supervisor are missing.
         """
-        return make_subswarm(self, names, name_suffix, entrypoint)
+        chosen = (entrypoint, self.entrypoint)
+        agents, entry = part_of(self.agents, names, self.name, chosen)
+        own = [action.name for agent in agents for action in agent.actions]
+        known = {*CATALOGUE, *(action.name for action in self.actions), *own}
+        everybody = set(names)
+        taken_over = {
+            **self._parts(),
+            "name": f"{self.name}-{name_suffix}",
+            "agents": agents,
+            "entrypoint": entry,
+            "breakpoint_tools": [tool for tool in self.breakpoint_tools if tool in known],
+            "exclude_tools": [tool for tool in self.exclude_tools if tool in known],
+            "teams": [team for team in self.teams if {team["lead"], *team["members"]} <= everybody],
+            "participants": (),
+            "approvals": {tool: how for tool, how in self.approvals.items() if tool in known},
+        }
+        return MAILSwarmTemplate(**taken_over)
 
 
-class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSwarm):
+class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], Federation):
     """A swarm at work for one user.
 
     Calls that wait (``post_message…``, ``submit_message``) start processing by themselves;
@@ -243,7 +267,9 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
         if user_role not in _ROLES:
             known = ", ".join(_ROLES)
             raise ConfigError(f"user_role must be one of {known}, got '{user_role}'")
-        check_text("user_id", user_id)
+        check_texts(user_id=user_id)
+        if not user_id:
+            raise ConfigError("user ID must be at least 1 character long")
         check_parts(agents, MAILAgent, actions)
         self.name, self.version, self.entrypoint = name, version, entrypoint
         self.agents, self.actions = list(agents), list(actions)
@@ -266,9 +292,10 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
         self._validate()
         self._wire(store, settings or RuntimeSettings())
 
-    def _wiring(self) -> Wiring:
-        has_registry = self.swarm_registry is not None or self._gateway is not None
-        return replace(super()._wiring(), user_id=self.user_id, has_registry=has_registry)
+    def _validate(self) -> None:
+        super()._validate()
+        if self.enable_interswarm and self.swarm_registry is None and self._gateway is None:
+            raise ConfigError("swarm registry must be provided if interswarm messaging is enabled")
 
     def _wire(self, store: Store | str | None, settings: RuntimeSettings) -> None:
         """Make the runtime, and what carries its mail to other swarms where no gateway does."""
@@ -455,14 +482,6 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
         """
         return await self._runtime.answer_approval(approval_id, read_answer(answer), self._user())
 
-    async def end_approval(self, found: StoredCall) -> None:
-        """End a call that nobody has answered in time, as its approval says."""
-        await self._runtime.end_approval(found)
-
-    async def decide(self, task_id: str, approval_id: str, answer: Answer, by: Answerer) -> None:
-        """Answer in the name of somebody whom the caller vouches for; see `answer_approval`."""
-        await self._runtime.decide(task_id, approval_id, answer, by)
-
     async def delete_task(self, task_id: str, *, cancel: bool = False) -> None:
         """Delete a task with everything that is stored of it.
 
@@ -475,6 +494,39 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
             TaskRunning: it is running, and ``cancel`` is false.
         """
         await self._runtime.delete_task(task_id, cancel=cancel)
+
+    async def receive_interswarm_message(
+        self,
+        message: MAILInterswarmMessage,
+        direction: Direction = "forward",
+        *,
+        peer: str | None = None,
+    ) -> dict[str, Any]:
+        """Take a message of another swarm. A repeated one changes nothing.
+
+        Args:
+            message: The wrapper.
+            direction: ``forward`` may open a task, ``back`` may not: the route that it came by.
+            peer: The swarm whose token the request had. Without it the caller vouches for
+                ``source_swarm``.
+
+        Returns:
+            The receipt, which is the answer to the other swarm's server.
+
+        Raises:
+            Forbidden: the message claims to come from another swarm than ``peer``.
+            ProtocolError: it breaks the protocol.
+            UnknownTask: that swarm takes part in no such task.
+            TaskTaken: that swarm has another task of that id.
+        """
+        if self._federation is None:
+            raise ConfigError(NO_ROUTER)
+        return await self._federation.receive(message, direction, peer)
+
+    @property
+    def runtime(self) -> MAILRuntime:
+        """What runs the user's tasks."""
+        return self._runtime
 
     @property
     def idle(self) -> bool:
@@ -666,33 +718,17 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         if self.enable_interswarm and gateway is None:
             swarm_registry = swarm_registry or self._make_registry(base_url, registry_file)
         return MAILSwarm(
-            name=self.name,
-            version=self.version,
+            **self._parts(),
             agents=[*self.make_agents(instance_params)] if agents is None else agents,
-            actions=self.actions,
-            entrypoint=self.entrypoint,
             user_id=user_id,
             user_role=user_role,
             swarm_registry=swarm_registry,
-            enable_interswarm=self.enable_interswarm,
-            breakpoint_tools=self.breakpoint_tools,
-            exclude_tools=self.exclude_tools,
-            task_message_limit=self.task_message_limit,
-            description=self.description,
-            keywords=self.keywords,
-            enable_db_agent_histories=self.enable_db_agent_histories,
             print_llm_streams=print_llm_streams,
             store=store,
             settings=settings,
             clock=clock,
-            public=self.public,
             gateway=gateway,
-            teams=self.teams,
-            enable_teams=self.enable_teams,
-            participants=self.participants,
-            memories=self.memories,
             ring=ring,
-            approvals=self.approvals,
             blobs=blobs,
         )
 
@@ -783,31 +819,19 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         data = build_swarm_from_swarms_json(swarm_data, import_action=importer)
         actions = load_actions(data, importer)
         add_mcp_actions(data, actions, references)
+        parts: dict[str, Any] = {part: value for part, value in data.items() if part in _PARTS}
+        parts["actions"] = list(actions.values())
+        parts["approvals"] = {
+            tool: approval_from_entry(entry, references)
+            for tool, entry in data["approvals"].items()
+        }
         template = MAILSwarmTemplate(
-            name=data["name"],
-            version=data["version"],
+            **parts,
             agents=[
                 agent_from_entry(agent, actions, importer.references) for agent in data["agents"]
             ],
-            actions=list(actions.values()),
-            entrypoint=data["entrypoint"],
-            enable_interswarm=data["enable_interswarm"],
-            breakpoint_tools=data["breakpoint_tools"],
-            exclude_tools=data["exclude_tools"],
             task_message_limit=task_message_limit,
-            description=data["description"],
-            keywords=data["keywords"],
-            public=data["public"],
-            enable_db_agent_histories=data["enable_db_agent_histories"],
-            participants=data["participants"],
-            teams=data["teams"],
             enable_teams=enable_teams,
-            approvals={
-                tool: approval
-                for tool, entry in data["approvals"].items()
-                if (approval := approval_from_entry(entry, references)) is not None
-            },
-            memories=data["memories"],
         )
         _warn_of_memories(template)
         return template
@@ -875,38 +899,3 @@ def _warn_of_memories(template: MAILSwarmTemplate) -> None:
                     f"of swarm '{template.name}': it is empty until a user writes it"
                 )
                 _loader.warning("%s", hinted(text, name, known))
-
-
-def make_subswarm(
-    whole: "AgentGraph[Any]",
-    names: Sequence[str],
-    suffix: str,
-    entrypoint: str | None,
-) -> "MAILSwarmTemplate":
-    """Return a template of some agents; see `AgentGraph.get_subswarm`.
-
-    Raises:
-        ConfigError: an agent is unknown, or entrypoint or supervisor are missing.
-    """
-    agents, entry = part_of(whole.agents, names, whole.name, (entrypoint, whole.entrypoint))
-    own = [action.name for agent in agents for action in agent.actions]
-    known = {*CATALOGUE, *(action.name for action in whole.actions), *own}
-    return MAILSwarmTemplate(
-        name=f"{whole.name}-{suffix}",
-        version=whole.version,
-        agents=agents,
-        actions=whole.actions,
-        entrypoint=entry,
-        enable_interswarm=whole.enable_interswarm,
-        breakpoint_tools=[tool for tool in whole.breakpoint_tools if tool in known],
-        exclude_tools=[tool for tool in whole.exclude_tools if tool in known],
-        task_message_limit=whole.task_message_limit,
-        description=whole.description,
-        keywords=whole.keywords,
-        public=whole.public,
-        enable_db_agent_histories=whole.enable_db_agent_histories,
-        teams=[team for team in whole.teams if {team["lead"], *team["members"]} <= set(names)],
-        enable_teams=whole.enable_teams,
-        approvals={tool: how for tool, how in whole.approvals.items() if tool in known},
-        memories=whole.memories,
-    )

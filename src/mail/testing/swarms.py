@@ -235,7 +235,7 @@ async def _answered(swarm: "MAILSwarm", end: RunEnd, answers: Mapping[str, Answe
         role = swarm.user_role if role == "owner" else role
         by = Answerer(role, name or swarm.user_id, role == "participant", owner=True)
         with suppress(ApprovalClosed):  # the answer to another call has ended the run
-            await swarm.decide(end.task_id, record["approval_id"], decided, by)
+            await swarm.runtime.decide(end.task_id, record["approval_id"], decided, by)
     return True
 
 

@@ -303,7 +303,7 @@ def desk_of(state: ServerState, token: str = "") -> ApprovalDesk:
                 "the swarm calls its model with the token of the task's owner, who must answer"
             )
         async with state.pool.lease(owner, token if by.owner else "") as swarm:
-            await swarm.decide(found.task_id, found.row.approval_id, answer, by)
+            await swarm.runtime.decide(found.task_id, found.row.approval_id, answer, by)
         if not by.owner:
             told = (by, answer.type, found.row.approval_id, found.task_id, owner.role, owner.id)
             _log.info("%s answers '%s' to approval %s of task '%s' of %s '%s'", *told)
@@ -319,7 +319,7 @@ async def end_in_time_of(state: ServerState) -> None:
         if state.pool.served.needs_token:
             return  # nobody's model could be asked; it ends when its owner comes
         async with state.pool.lease(Caller(found.owner.role, found.owner.id)) as swarm:
-            await swarm.end_approval(found)
+            await swarm.runtime.end_approval(found)
 
     deadlines = Deadlines(
         store=state.store, act=act, swarm=lambda: str(state.template.name), clock=state.clock
