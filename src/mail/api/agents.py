@@ -3,9 +3,10 @@
 import copy
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, get_args
+from typing import Any, get_args
 
 from mail.api.actions import MAILAction, ToolStyle
 from mail.api.references import (
@@ -17,7 +18,7 @@ from mail.api.references import (
 )
 from mail.api.validation import check_agent_fields, check_mapping, check_reach
 from mail.core.agents import AgentCore, AgentFunction, AgentOutput, ToolChoice
-from mail.core.suggest import did_you_mean, hinted
+from mail.core.suggest import hinted
 from mail.errors import ConfigError, MAILError
 from mail.factories.checks import of_agent
 from mail.llm.resolve import played_params
@@ -389,9 +390,6 @@ def _pick_actions(
     return picked
 
 
-_OWN_PACKAGE: Final = __name__.partition(".")[0]
-
-
 def call_factory(agent: str, factory: Callable[..., Any], params: Mapping[str, Any]) -> Any:
     """Call a factory and return what it makes.
 
@@ -415,16 +413,12 @@ def call_factory(agent: str, factory: Callable[..., Any], params: Mapping[str, A
         if told == said:
             raise
         raise ConfigError(told[0]) from error
-    except TypeError as error:
-        text = _logged(agent, "failed", error) + _perhaps(factory, params)
+    except (TypeError, SystemExit) as error:
+        did = "failed" if isinstance(error, TypeError) else "tried to exit the program"
+        told_error = logged(logger, error, "factory of agent '%s' %s", agent, did)
+        hint = _unknown_parameter(factory, params) if isinstance(error, TypeError) else ""
+        text = f"factory of agent '{agent}' {did}: {told_error}{hint and '; '}{hint}"
         raise ConfigError(text) from error
-    except SystemExit as error:
-        raise ConfigError(_logged(agent, "tried to exit the program", error)) from error
-
-
-def _logged(agent: str, did: str, error: BaseException) -> str:
-    told = logged(logger, error, "factory of agent '%s' %s", agent, did)
-    return f"factory of agent '{agent}' {did}: {told}"
 
 
 def check_factory(agent: str, factory: Callable[..., Any], params: Mapping[str, Any]) -> None:
@@ -435,18 +429,13 @@ def check_factory(agent: str, factory: Callable[..., Any], params: Mapping[str, 
     Raises:
         ConfigError: as `call_factory`.
     """
-    if _is_own(factory):
-        call_factory(agent, factory, params)
-    else:
-        _check_fit(agent, factory, params)
-
-
-def _is_own(factory: Callable[..., Any]) -> bool:
     made_by: Any = factory
     if isinstance(factory, type):
         made_by = made_by.__init__
-    home = getattr(made_by, "__module__", None)
-    return isinstance(home, str) and home.partition(".")[0] == _OWN_PACKAGE
+    if str(getattr(made_by, "__module__", "")).startswith("mail."):
+        call_factory(agent, factory, params)
+    else:
+        _check_fit(agent, factory, params)
 
 
 def _check_fit(agent: str, factory: Callable[..., Any], params: Mapping[str, Any]) -> None:
@@ -457,74 +446,27 @@ def _check_fit(agent: str, factory: Callable[..., Any], params: Mapping[str, Any
         return
     try:
         signature.bind(**params)
-    except TypeError:
-        problem = _problem(factory, signature, params)
+    except TypeError as error:
+        problem = _unknown_parameter(factory, params) or str(error)
         raise ConfigError(
             f"factory of agent '{agent}' does not take the agent's parameters: {problem}"
         ) from None
 
 
-def _problem(
-    factory: Callable[..., Any], signature: inspect.Signature, params: Mapping[str, Any]
-) -> str:
-    """Say which parameter of a signature is not given, or which one it does not have."""
-    named = set()
-    for each in signature.parameters.values():
-        given = each.name in params and each.kind is not each.POSITIONAL_ONLY
-        if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
-            continue
-        if each.default is each.empty and not given:
-            instead = _instead(factory, params, each.name)
-            return f"missing a required argument: '{each.name}'{instead}"
-        if each.kind is not each.POSITIONAL_ONLY:
-            named.add(each.name)
-    return _unknown(factory, next(name for name in params if name not in named), params)
-
-
-def _instead(factory: Callable[..., Any], params: Mapping[str, Any], missing: str) -> str:
-    """Say which of the given parameters stands for a missing one, if its name is close."""
-    known = set(_accepted(factory))
-    for given in (name for name in params if name not in known):
-        if did_you_mean(given, [missing]):
-            return f"; it has '{given}'. Did you mean '{missing}'?"
-    return ""
-
-
-def _unknown(factory: Callable[..., Any], name: str, params: Mapping[str, Any]) -> str:
-    known = [each for each in _accepted(factory) if each not in params]
-    shown = getattr(factory, "__name__", type(factory).__name__)
-    return hinted(f"{shown} has no parameter '{name}'", name, known)
-
-
-def _perhaps(factory: Callable[..., Any], params: Mapping[str, Any]) -> str:
-    """Say which parameter may be why a factory failed that hands on whatever it is given."""
-    known = set(_accepted(factory))
-    unknown = [name for name in params if name not in known and not name.startswith("_")]
-    return f"; {_unknown(factory, unknown[0], params)}" if unknown else ""
-
-
-def _accepted(factory: Callable[..., Any]) -> Iterator[str]:
-    """Yield the parameters that a factory, or an agent function that it makes, may be given."""
+def _unknown_parameter(factory: Callable[..., Any], params: Mapping[str, Any]) -> str:
+    """Say which parameter neither a factory nor the agent function that it makes may have."""
     from mail.factories.base import LiteLLMAgentFunction
 
-    made: tuple[Any, ...] = (LiteLLMAgentFunction,)
-    if isinstance(factory, type):
-        made = (*factory.__mro__, *made)
-    else:
-        yield from _parameters(factory)
-    for kind in made:
-        if "__init__" in vars(kind):
-            yield from _parameters(kind.__init__)
-
-
-def _parameters(function: Callable[..., Any]) -> Iterator[str]:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except ValueError:  # a callable of C
-        return
-    for parameter in parameters:
-        if parameter.kind is parameter.VAR_KEYWORD:
-            for options in get_args(parameter.annotation):
-                yield from getattr(options, "__annotations__", ())
-        elif parameter.kind is not parameter.VAR_POSITIONAL and not parameter.name.startswith("_"):
-            yield parameter.name
+    known: list[str] = []
+    for made in (*getattr(factory, "__mro__", (factory,)), LiteLLMAgentFunction):
+        with suppress(ValueError):  # a callable of C
+            for parameter in inspect.signature(made).parameters.values():
+                known.append(parameter.name)
+                for options in get_args(parameter.annotation):
+                    known.extend(getattr(options, "__annotations__", ()))
+    for name in params:
+        if name not in known and not name.startswith("_"):
+            shown = getattr(factory, "__name__", type(factory).__name__)
+            left = [each for each in known if each not in params]
+            return hinted(f"{shown} has no parameter '{name}'", name, left)
+    return ""

@@ -4,7 +4,7 @@ A server does the same for all instances of its swarm; see `mail.server.federati
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -16,7 +16,7 @@ from mail.core.runtime.interswarm import Direction
 from mail.core.runtime.runtime import MAILRuntime
 from mail.core.schema import parse_interswarm_message, parse_message
 from mail.core.wire import MAILInterswarmMessage, MAILMessage
-from mail.db.records import OutboxChange, OutboxRow, Owner, TaskRow
+from mail.db.records import OutboxRow, Owner, TaskRow
 from mail.db.store import Store
 from mail.errors import ProtocolError, UnknownTask
 from mail.net.outbox import OutboxSender, PeerGateway
@@ -38,6 +38,8 @@ class _OwnMail:
     def __init__(self, store: Store, owners: Callable[[], Collection[Owner]]) -> None:
         self._store = store
         self._owners = owners
+        self.next_outbox, self.change_outbox = store.next_outbox, store.change_outbox
+        self.list_outbox, self.load_task = store.list_outbox, store.load_task
 
     async def due_outbox(
         self,
@@ -62,20 +64,6 @@ class _OwnMail:
         for owner in self._owners():
             found += await self._store.unanswered_outbox(swarm, before, after, limit, owner=owner)
         return sorted(found, key=lambda each: each[1].id)[:limit]
-
-    async def next_outbox(self, swarm: str, after: str | None = None) -> str | None:
-        return await self._store.next_outbox(swarm, after)
-
-    async def change_outbox(self, changes: Sequence[OutboxChange]) -> None:
-        await self._store.change_outbox(changes)
-
-    async def list_outbox(
-        self, swarm: str, *, after: int = 0, limit: int = 100
-    ) -> list[tuple[Owner, OutboxRow]]:
-        return await self._store.list_outbox(swarm, after=after, limit=limit)
-
-    async def load_task(self, owner: Owner, task_id: str) -> TaskRow | None:
-        return await self._store.load_task(owner, task_id)
 
 
 class _Gateway(PeerGateway):

@@ -20,7 +20,7 @@ from mail.api.validation import AgentLike, check_reach, needs_targets
 from mail.core.addresses import local_agent_name, parse_agent_address
 from mail.core.runtime.validation import check_entrypoint
 from mail.core.suggest import hinted
-from mail.core.teams import Team, Teams
+from mail.core.teams import Teams
 from mail.errors import ConfigError
 from mail.factories.base import PEERS_HEADLINE
 
@@ -131,26 +131,19 @@ def introduce(
     known = {name: _capabilities([_guest(told)]) for name, told in participants.items()}
     known |= {agent.name: _capabilities(_local(agent)) for agent in agents}
     for agent in agents:
-        tell: Callable[[Sequence[str], str], object] | None
-        tell = getattr(agent.function, "set_peers", None)
+        own, joined = set(agent.comm_targets), teams.teams_of(agent.name)
+        tell: Callable[..., object] | None = getattr(agent.function, "set_peers", None)
         if callable(tell):
             tell(list(agent.comm_targets), describe_peers(agent, known, swarm))
-        join: Callable[[Sequence[Team]], object] | None
-        join = getattr(agent.function, "set_teams", None)
-        if callable(join):
-            join(teams.teams_of(agent.name))
-        meet: Callable[[Sequence[str]], object] | None
-        meet = getattr(agent.function, "set_participants", None)
+        meet: Callable[..., object] | None = getattr(agent.function, "set_contacts", None)
         if callable(meet):
-            mates = {name for team in teams.teams_of(agent.name) for name in team.everybody}
-            mates.update(agent.comm_targets)
-            meet([name for name in participants if not mates.isdisjoint((name, f"{name}@{swarm}"))])
-        lend: Callable[..., object] | None = getattr(agent.function, "set_files", None)
-        if callable(lend):
-            own = set(agent.comm_targets)
-            met = any(not own.isdisjoint((name, f"{name}@{swarm}")) for name in participants)
-            wanted = met or (agent.enable_entrypoint and bool(participants))
-            lend(offered=files and wanted)
+            reached = {name for team in joined for name in team.everybody} | own
+            guests = [
+                name for name in participants if not reached.isdisjoint((name, f"{name}@{swarm}"))
+            ]
+            writes = any(not own.isdisjoint((name, f"{name}@{swarm}")) for name in participants)
+            is_written_to = writes or (agent.enable_entrypoint and bool(participants))
+            meet(joined, guests, files=files and is_written_to)
 
 
 def describe_peers(agent: MAILAgent, known: Mapping[str, str], swarm: str) -> str:

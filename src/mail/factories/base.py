@@ -128,9 +128,9 @@ class MAILAgentFunction(ABC):
 
     Attributes:
         peers: What the system prompt says about the agents it may write to; see `set_peers`.
-        teams: The teams it is in; see `set_teams`.
-        participants: The participants that it may write to; see `set_participants`.
-        files: Whether participants write to it; see `set_files`.
+        teams: The teams it is in; see `set_contacts`.
+        participants: The participants that it may write to; see `set_contacts`.
+        files: Whether participants write to it; see `set_contacts`.
 
     Raises:
         ConfigError: an unknown ``tool_format``, or an argument of the wrong type.
@@ -194,29 +194,31 @@ class MAILAgentFunction(ABC):
             comm_targets: The agents.
             peers: What the system prompt says about them; begins with `PEERS_HEADLINE` or is empty.
         """
-        self.comm_targets = list(comm_targets)
-        self.peers = peers
+        changed = list(comm_targets) != self.comm_targets
+        self.comm_targets, self.peers = list(comm_targets), peers
+        if changed:
+            self._declare()
 
-    def set_teams(self, teams: Sequence[Team]) -> None:
-        """Change the teams that the agent is in, from its next call on.
-
-        The swarm calls it when it is made and whenever its wiring changes.
-        """
-        self.teams = tuple(teams)
-
-    def set_participants(self, names: Sequence[str]) -> None:
-        """Change which participants the agent may write to, from its next call on.
+    def set_contacts(
+        self, teams: Sequence[Team], participants: Sequence[str], *, files: bool
+    ) -> None:
+        """Change whom else the agent has to do with, from its next call on.
 
         The swarm calls it when it is made and whenever its wiring changes.
-        """
-        self.participants = tuple(names)
 
-    def set_files(self, *, offered: bool) -> None:
-        """Tell whether participants write to the agent, so that it gets the files they send.
-
-        The swarm calls it when it is made and whenever its wiring changes.
+        Args:
+            teams: The teams that it is in.
+            participants: The participants that it may write to.
+            files: Whether participants write to it, so that it gets the files they send.
         """
-        self.files = offered
+        before = (self.teams, bool(self.participants), self.files)
+        self.teams, self.participants, self.files = tuple(teams), tuple(participants), files
+        if before != (self.teams, bool(self.participants), self.files):
+            self._declare()
+
+    def _declare(self) -> None:
+        """Declare the agent's tools anew."""
+        self.tools = self._declared_tools()
 
     @abstractmethod
     def __call__(
@@ -349,33 +351,9 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         check_tool_choice(self.default_tool_choice)
         check_model(model)
 
-    def set_peers(self, comm_targets: Sequence[str], peers: str) -> None:
-        """See `MAILAgentFunction.set_peers`; the model is offered the new targets."""
-        changed = list(comm_targets) != self.comm_targets
-        super().set_peers(comm_targets, peers)
-        if changed:
-            self.tool_specs = self._specs()
-
-    def set_teams(self, teams: Sequence[Team]) -> None:
-        """See `MAILAgentFunction.set_teams`; the model is offered the tools for them."""
-        changed = tuple(teams) != self.teams
-        super().set_teams(teams)
-        if changed:
-            self.tool_specs = self._specs()
-
-    def set_participants(self, names: Sequence[str]) -> None:
-        """See `MAILAgentFunction.set_participants`; the model is offered the tool for them."""
-        changed = bool(names) is not bool(self.participants)
-        super().set_participants(names)
-        if changed:
-            self.tool_specs = self._specs()
-
-    def set_files(self, *, offered: bool) -> None:
-        """See `MAILAgentFunction.set_files`; the model is offered the tools for them."""
-        changed = offered != self.files
-        super().set_files(offered=offered)
-        if changed:
-            self.tool_specs = self._specs()
+    def _declare(self) -> None:
+        super()._declare()
+        self.tool_specs = self._specs()
 
     @property
     def endpoint(self) -> Endpoint:
@@ -500,7 +478,7 @@ def deprecated_factory(old: str, new: str, agent: MAILAgentFunction) -> AgentFun
         return await agent(messages, tool_choice)
 
     setattr(run, "_mail_agent", agent)  # noqa: B010 - the documented handle
-    for name in ("set_peers", "set_teams", "set_participants", "set_files"):
+    for name in ("set_peers", "set_contacts"):
         setattr(run, name, getattr(agent, name))
     return run
 

@@ -39,13 +39,6 @@ class SupervisorFunction(MAILAgentFunction):
         )
         return [*super()._declared_tools(), *control]
 
-    def set_peers(self, comm_targets: Sequence[str], peers: str) -> None:
-        """See `MAILAgentFunction.set_peers`."""
-        changed = list(comm_targets) != self.comm_targets
-        super().set_peers(comm_targets, peers)
-        if changed:
-            self.tools = self._declared_tools()
-
 
 class LiteLLMSupervisorFunction(LiteLLMAgentFunction, SupervisorFunction):
     """A supervisor that asks a language model.

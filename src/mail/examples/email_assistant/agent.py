@@ -18,6 +18,7 @@ from mail.core.call_context import current_call, enter_call
 from mail.core.compose import Subject
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import TEXT_TOOL
+from mail.core.tools.schema import get_tool_spec_name
 from mail.db.records import Owner
 from mail.errors import AgentError, ToolError
 from mail.examples.email_assistant.actions import my_settings
@@ -94,8 +95,10 @@ class LiteLLMTriageFunction(_ToolCaller):
     def __init__(self, **params: Any) -> None:
         """Take the arguments, by name, of `mail.factories.LiteLLMActionAgentFunction`."""
         super().__init__(**{**params, "tool_format": "completions"})
-        self.tools = [tool for tool in self.tools if _name_of(tool) == "triage_email"]
-        self.tool_specs = self._specs()
+
+    def _declared_tools(self) -> list[Any]:
+        tools = super()._declared_tools()
+        return [tool for tool in tools if get_tool_spec_name(tool) == "triage_email"]
 
     async def __call__(
         self, messages: list[dict[str, Any]], tool_choice: ToolChoice = "required"
@@ -179,10 +182,6 @@ def _do(tool: str, **arguments: Any) -> AgentOutput:
 
 def _calls_a_tool(calls: list[AgentToolCall]) -> bool:
     return any(call.tool_name != TEXT_TOOL for call in calls)
-
-
-def _name_of(tool: dict[str, Any]) -> object:
-    return tool.get("function", tool).get("name")
 
 
 def _background() -> str:
