@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mail.api.messages import RunOptions, read_options
+from mail.api.posting import RunOptions, read_options
 from mail.core.runtime.settings import UNSET
 from mail.errors import MAILError
 

@@ -26,7 +26,6 @@ SMALL_SUBJECTS = {
 LONG_FUNCTIONS = {
     "factories/base.py:__init__": "the documented parameters of agents that ask a model",
     "api/swarm.py:__init__": "the documented parameters of MAILSwarm, one line each",
-    "api/swarm.py:instantiate": "the documented parameters, and those of MAILSwarm",
 }
 
 

@@ -772,9 +772,11 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
             RuntimeError: the user interface ended within two seconds.
             MAILError: it is called where an event loop runs, or the swarm cannot be served.
         """
-        from mail.api.serving import ServerOptions, serve_template
+        from mail.api.serving import serve_template
 
-        options = ServerOptions(
+        serve_template(
+            self.name,
+            self._run_server,
             port=port,
             host=host,
             launch_ui=launch_ui,
@@ -783,7 +785,6 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
             open_browser=open_browser,
             server_url=server_url,
         )
-        serve_template(self.name, options, self._run_server)
 
     def _run_server(self, config: "ServerConfig", last_act: "Callable[[], None] | None") -> None:
         from mail.server.run import run_server
