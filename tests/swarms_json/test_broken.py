@@ -18,6 +18,7 @@ PAY = "0.actions.0"
 EDITOR = "0.participants.0"
 TEAM = "0.teams.0"
 ALPHA = {"id": "alpha", "lead": "boss", "members": ["clerk"]}
+DIG = {"name": "dig", "description": "Dig.", "parameters": {}, "function": "json:dumps"}
 FORMAT = "must be a Python reference such as 'python::module:object'"
 
 # Where, the new value (or GONE), what the error must say. The last column tells whether the formal
@@ -48,6 +49,10 @@ BROKEN: list[tuple[str, Any, tuple[str, ...], bool]] = [
         ("'breakpoint_tools.0' of swarm", "must be a string, actually got int"),
         True,
     ),
+    ("0.name", 1, ("'name' of swarm must be a string, actually got int",), True),
+    ("0.action_imports", [1], ("'action_imports.0' of swarm", "must be a string"), True),
+    ("0.name", "", ("swarm name must be at least 1 character",), True),
+    ("0.name", "a:b", ("swarm name 'a:b' must not contain ':'",), True),
     ("0.name", "head office", ("swarm name 'head office' must not contain white space",), True),
     ("0.name", "office@home", ("swarm name 'office@home' must not contain '@'", "'name'"), True),
     ("1.name", "office", ("duplicate swarm name 'office'",), False),
@@ -105,6 +110,13 @@ BROKEN: list[tuple[str, Any, tuple[str, ...], bool]] = [
     (f"{CLERK}.name", "ALL", ("agent name 'ALL' is reserved", "field 'name'"), True),
     (f"{CLERK}.name", "cl:erk", ("agent name 'cl:erk' must not contain ':'", "'name'"), True),
     (f"{CLERK}.name", "the clerk", ("agent name 'the clerk' must not contain white space",), True),
+    (f"{CLERK}.name", "", ("agent name must be at least 1 character",), True),
+    (f"{CLERK}.name", "cl\x00erk", ("must not contain control characters",), False),
+    (f"{CLERK}.factory", None, ("'factory' of agent 'clerk'", "must be a string"), True),
+    (f"{CLERK}.comm_targets", ["boss", 2], ("'comm_targets.1' of", "must be a string"), True),
+    (f"{CLERK}.tool_format", 1, ("'tool_format' of agent 'clerk'", "must be"), True),
+    (f"{CLERK}.actions", "dig", ("'actions' of agent 'clerk'", "must be a list"), True),
+    (f"{CLERK}.exclude_tools", {}, ("'exclude_tools' of agent 'clerk'", "must be a list"), True),
     # teams
     ("0.teams", {}, ("'teams' of", "must be a list, actually got dict"), True),
     (TEAM, "alpha", ("'teams.0' of swarm 'office' must be an object, actually got str",), True),
@@ -158,6 +170,8 @@ BROKEN: list[tuple[str, Any, tuple[str, ...], bool]] = [
     ("0.breakpoint_tools", ["send_paiment"], ("'breakpoint_tools'", "'send_payment'?"), False),
     ("0.exclude_tools", ["send_interupt"], ("'exclude_tools'", "mean 'send_interrupt'?"), False),
     (f"{CLERK}.exclude_tools", ["halp"], ("'exclude_tools' of agent 'clerk'", "'help'?"), False),
+    (f"{BOSS}.comm_targets", ["no@office"], ("comm_target 'no@office'", "not a defined"), False),
+    ("0.breakpoint_tools", ["zzz"], ("breakpoint tool 'zzz' not found in swarm (field",), False),
     # actions
     (
         f"{PAY}.function",
@@ -182,6 +196,14 @@ BROKEN: list[tuple[str, Any, tuple[str, ...], bool]] = [
     (f"{PAY}.parameters", {"sum": {"type": "integer"}}, ("'sum' outside 'properties'",), False),
     (f"{PAY}.timeout", -1, ("'timeout' of action 'send_payment'", "must be greater than 0"), True),
     (f"{PAY}.timeout", True, ("'timeout' of", "must be a number, actually got bool"), True),
+    (f"{PAY}.timeout", "5", ("'timeout' of", "must be a number, actually got str"), True),
+    (f"{PAY}.function", 1, ("'function' of action", "must be a string"), True),
+    (f"{PAY}.idempotent", 1, ("'idempotent' of action", "must be true or false"), True),
+    (f"{PAY}.completes", "yes", ("'completes' of action", "must be true or false"), True),
+    (f"{PAY}.untrusted", "yes", ("'untrusted' of action", "must be true or false"), True),
+    (f"{PAY}.name", "a b", ("action name 'a b' must not contain white space",), True),
+    (f"{PAY}.name", "", ("action name must be at least 1 character",), True),
+    ("0.actions", [DIG, DIG], ("duplicate action definition for 'dig'", "'actions'"), False),
     (f"{PAY}.name", "send_request", ("action name 'send_request' is the name of a MAIL",), False),
     ("0.action_imports", ["json"], ("'action_imports.0' of swarm", FORMAT), True),
     ("0.action_imports", ["json:nobody"], ("action_imports", "'json:nobody'"), False),
@@ -255,6 +277,8 @@ def test_a_mistake_is_one_error_that_names_the_place(
         (BOSS, "comm_target", "comm_targets"),
         (BOSS, "agent_param", "agent_params"),
         (CLERK, "factroy", "factory"),
+        (CLERK, "nmae", "name"),
+        (CLERK, "action", "actions"),
         (PAY, "paramters", "parameters"),
         (PAY, "fuction", "function"),
         (PAY, "timout", "timeout"),
