@@ -86,12 +86,6 @@ def test_a_reference_to_nothing_names_the_action() -> None:
         MAILAction("echo", "Echo.", PLAIN, "no.such.module:thing")
 
 
-@pytest.mark.parametrize("timeout", [0, -1])
-def test_a_timeout_must_be_above_zero(timeout: float) -> None:
-    with pytest.raises(ConfigError, match="timeout of action 'echo'"):
-        MAILAction("echo", "Echo.", PLAIN, echo, timeout=timeout)
-
-
 def test_parameters_that_are_no_schema_are_found_before_the_first_call() -> None:
     made = MAILAction("echo", "Echo.", {"type": "thing"}, echo)
     for use in (made.to_core, made.to_tool_dict):

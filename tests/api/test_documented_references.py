@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
+from mail.examples.analyst_dummy.prompts import SYSPROMPT
+from mail.examples.math_dummy.actions import calculate_expression, calculate_expression_action
 
 from mail import MAILSwarmTemplate
 from mail.errors import ConfigError
-from mail.examples.analyst_dummy.prompts import SYSPROMPT
-from mail.examples.math_dummy.actions import calculate_expression, calculate_expression_action
 from mail.swarms_json.references import ReferencePolicy
 
 FUNCTION = "python::mail.examples.math_dummy.actions:calculate_expression"

@@ -84,7 +84,7 @@ def test_every_setting_is_checked(setting: str, value: Any) -> None:
     ("options", "text"),
     [
         ({"timeout": "5"}, "timeout of action 'dig' must be a number of seconds above 0"),
-        ({"timeout": True}, "timeout of action 'dig' must be"),
+        *(({"timeout": value}, "timeout of action 'dig' must be") for value in (True, 0, -1)),
         ({"idempotent": "yes"}, "idempotent of action 'dig' must be True or False, got 'yes'"),
         ({"completes": 1}, "completes of action 'dig' must be True or False, got 1"),
         ({"untrusted": 1}, "untrusted of action 'dig' must be True or False, got 1"),

@@ -10,7 +10,6 @@ from mail.config import (
     ServerConfig,
     SettingsConfig,
     StoreConfig,
-    SwarmConfig,
 )
 from mail.config.env import overridden
 from mail.config.server import base_url, export_environment, resolve_store_url
@@ -34,31 +33,6 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return write_file
 
 
-def test_without_values_in_the_file_the_documented_literals_apply(write) -> None:
-    write("")
-    config = ServerConfig()
-    assert (config.port, config.host, config.reload, config.debug) == (
-        8000,
-        ANYWHERE,
-        False,
-        False,
-    )
-    assert config.swarm == SwarmConfig(
-        name="example-no-proxy",
-        source="swarms.json",
-        registry_file="registries/example-no-proxy.json",
-    )
-    assert (config.settings.task_message_limit, config.settings.print_llm_streams) == (15, True)
-    settings = config.settings
-    assert (settings.task_token_limit, settings.task_cost_limit) == (None, None)
-    assert settings.dynamic_ctx_ratio == 0.0
-    assert (config.store.url, config.store.durability) == (None, "full")
-    assert config.limits.max_body_bytes == 4 * 1024 * 1024
-    assert ClientConfig().timeout == 3600.0
-    limits = config.limits
-    assert (limits.max_requests, limits.max_running_tasks, limits.max_streams) == (1000, 256, 256)
-
-
 def test_the_shipped_file_says_what_the_documents_say(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MAIL_CONFIG_PATH", str(REPOSITORY / "mail.toml"))
     config = ServerConfig()
@@ -72,18 +46,6 @@ def test_the_shipped_file_says_what_the_documents_say(monkeypatch: pytest.Monkey
         ServerConfig()
 
 
-def test_arguments_win_over_the_file_and_the_file_over_literals(write) -> None:
-    write(
-        "[server]\nport = 9000\nhost = 'h'\n[server.swarm]\nname = 'alpha'\nregistry = 'r.json'\n"
-        "[server.limits]\nmax_streams = 3\nshutdown_grace = 2\n[client]\ntimeout = 7\n"
-    )
-    config = ServerConfig(port=9001)
-    assert (config.port, config.host, config.swarm.name) == (9001, "h", "alpha")
-    assert (config.swarm.registry_file, config.swarm.source) == ("r.json", "swarms.json")
-    assert (config.limits.max_streams, config.limits.shutdown_grace) == (3, 2.0)
-    assert (ClientConfig().timeout, ClientConfig(timeout=1.5).timeout) == (7.0, 1.5)
-
-
 def test_keys_of_earlier_versions_have_no_effect_and_are_named_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -95,32 +57,13 @@ def test_keys_of_earlier_versions_have_no_effect_and_are_named_once(
     assert [record.getMessage() for record in caplog.records] == [f"{file}: [server.limits] {told}"]
 
 
-def test_settings_are_read_without_a_swarm_table(write) -> None:
-    write("[server.settings]\nprint_llm_streams = false\n")
-    assert ServerConfig().settings.print_llm_streams is False
-
-
-def test_budgets_are_read_with_the_settings(write) -> None:
-    write(
-        "[server.settings]\ntask_token_limit = 200000\ntask_cost_limit = 2\n"
-        "dynamic_ctx_ratio = 0.75\n"
-    )
-    settings = SettingsConfig()
-    assert (settings.task_token_limit, settings.task_cost_limit) == (200_000, 2.0)
-    assert settings.dynamic_ctx_ratio == 0.75
-    assert SettingsConfig(task_token_limit=None).task_token_limit is None
-
-
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("task_token_limit = 0", r"\[server.settings\] 'task_token_limit': .*1"),
-        ("task_token_limit = 1.5", "'task_token_limit': must be an integer"),
-        ("task_token_limit = '9'", "'task_token_limit': must be an integer, actually got str"),
         ("task_cost_limit = 0.0", "'task_cost_limit': .*greater than 0"),
         ("task_cost_limit = -1", "'task_cost_limit': .*greater than 0"),
         ("task_cost_limit = inf", "'task_cost_limit': .*finite"),
-        ("task_cost_limit = '1 $'", "'task_cost_limit': must be a number, actually got str"),
         ("dynamic_ctx_ratio = 1.01", "'dynamic_ctx_ratio': must be at most 1"),
         ("dynamic_ctx_ratio = -0.5", "'dynamic_ctx_ratio': must be at least 0"),
         ("dynamic_ctx_ratio = nan", "'dynamic_ctx_ratio'"),
@@ -136,10 +79,6 @@ def test_a_wrong_budget_is_refused_at_the_start(write, text: str, problem: str) 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (
-            "[server]\nport = '8000'",
-            r"some.toml: \[server\] 'port': must be an integer, actually got str",
-        ),
         ("[server]\nport = 70000", r"\[server\] 'port': .*65535"),
         *(
             (
@@ -148,10 +87,8 @@ def test_a_wrong_budget_is_refused_at_the_start(write, text: str, problem: str) 
             )
             for days, bound in ((0, "greater than 0"), (6.001, "at most 518400"))
         ),
-        ("[server]\ndebug = 1", r"'debug': must be true or false, actually got int"),
         ("[server]\nprot = 1", r"\[server\] 'prot' is not a known key; did you mean 'port'\?"),
         ("[server.swarm]\nnmae = 'x'", r"\[server.swarm\] 'nmae' .* did you mean 'name'"),
-        ("[server.swarm]\nkeywords = 'x'", r"'keywords': must be a list, actually got str"),
         ("[server.swarm]\nregistry = 'a'\nregistry_file = 'b'", "set twice"),
         ("[server.store]\ndurability = 'some'", r"'durability': .*'full' or 'normal'"),
         ("[server]\nstore = 'sqlite:///x'", r"'store' of \[server.store\] must be a table"),
@@ -164,6 +101,13 @@ def test_a_wrong_file_is_refused_by_name_key_and_type(write, text: str, problem:
     write(text)
     with pytest.raises(ConfigError, match=problem):
         ServerConfig()
+
+
+def test_a_key_may_have_a_short_name_and_a_whole_number_be_a_float(write) -> None:
+    write("[server.swarm]\nregistry = 'r.json'\n[server.settings]\ntask_cost_limit = 2\n")
+    config = ServerConfig()
+    assert config.swarm.registry_file == "r.json"
+    assert (config.settings.task_cost_limit, type(config.settings.task_cost_limit)) == (2, float)
 
 
 def test_a_wrong_argument_names_the_class_and_never_its_value(write) -> None:
