@@ -125,15 +125,11 @@ class ModelReader:
             payload = self.model.model_validate(args)
         except ValidationError as error:
             details = error.errors(include_url=False, include_input=False)
-            problems = [f"{told_problem(item['loc'], problem_text(item))}" for item in details]
-            raise _refusal(self._action, problems) from None
+            problems = [told_problem(item["loc"], problem_text(item)) for item in details]
+            more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+            listing = "; ".join(problems[:_SHOWN])
+            raise ToolError(f"invalid arguments for '{self._action}': {listing}{more}") from None
         return payload.model_dump(mode="json", by_alias=True) if self._as_dict else payload
-
-
-def _refusal(action: str, problems: list[str]) -> ToolError:
-    listing = "; ".join(problems[:_SHOWN])
-    more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-    return ToolError(f"invalid arguments for '{action}': {listing}{more}")
 
 
 ToolStyle = Literal["completions", "responses"]
@@ -233,7 +229,8 @@ class MAILAction:
             raise ConfigError(
                 f"approval of action '{self.name}' must be a mail.Approval, got {got}"
             )
-        if not _is_duration(self.timeout):
+        seconds: Any = 1 if self.timeout is None else self.timeout
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
             raise ConfigError(
                 f"timeout of action '{self.name}' must be a number of seconds above 0, or None; "
                 f"got {self.timeout!r}"
@@ -294,7 +291,9 @@ class MAILAction:
         if called is None or None not in (function_str, function):
             raise TypeError("from_pydantic_model() takes one of 'function_str' and 'function'")
         name = model.__name__ if name is None else name
-        text = description or model.__doc__ or _docstring(called) or name.replace("_", " ")
+        written = getattr(called, "func", called)  # a partial has a docstring of its own
+        told = inspect.getdoc(written) if inspect.isroutine(written) else None
+        text = description or model.__doc__ or told or name.replace("_", " ")
         return MAILAction(
             name,
             inspect.cleandoc(text),
@@ -463,12 +462,6 @@ def approval_from_entry(
     return Approval(**{**entry, "describe": describe})
 
 
-def _is_duration(seconds: object) -> bool:
-    if seconds is None:
-        return True
-    return isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds > 0
-
-
 def _check_arity(name: str, function: Callable[..., Any]) -> None:
     try:
         signature = inspect.signature(function)
@@ -481,14 +474,6 @@ def _check_arity(name: str, function: Callable[..., Any]) -> None:
             f"the function of action '{name}' must accept exactly one argument (its payload): "
             f"{error}"
         ) from None
-
-
-def _docstring(function: object) -> str | None:
-    target = getattr(function, "func", function)  # functools.partial has a docstring of its own
-    return inspect.getdoc(target) if inspect.isroutine(target) else None
-
-
-_DESCRIBE = "Give description= or the function a docstring."
 
 
 @overload
@@ -549,7 +534,10 @@ def action(  # noqa: PLR0913 - the documented keywords
     def decorate(function: ActionCallback) -> MAILAction:
         title, text = name or function.__name__, description or inspect.getdoc(function)
         if not text:
-            raise ConfigError(f"Action '{title}' is missing a description. {_DESCRIBE}")
+            raise ConfigError(
+                f"Action '{title}' is missing a description. Give description= or the function a "
+                "docstring."
+            )
         found = _choose_model(title, function, model, parameters)
         schema = found.model_json_schema() if found else parameters or {}
         return MAILAction(

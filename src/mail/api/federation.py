@@ -211,10 +211,7 @@ class LibraryFederation:
     # --- guests ---------------------------------------------------------------------------------
 
     def _owners(self) -> list[Owner]:
-        return [self._owner, *(self._host(peer) for peer in self._guests)]
-
-    def _host(self, peer: str) -> Owner:
-        return Owner(self._owner.swarm, PEER_ROLE, peer)
+        return [self._owner, *(Owner(self._owner.swarm, PEER_ROLE, peer) for peer in self._guests)]
 
     def _guest(self, peer: str) -> MAILRuntime:
         guest = self._guests.get(peer)

@@ -78,37 +78,24 @@ def targets_after(
 
 
 def _read_rows(adj: Any, size: int) -> list[list[bool]]:
-    rows = _listed(adj)
+    try:
+        rows = [list(row) for row in adj]  # arrays of other libraries are no Sequence
+    except TypeError:
+        raise ConfigError(
+            "Adjacency matrix is malformed. It must be a list of lists of 0 and 1."
+        ) from None
     if len(rows) != size:
         raise ConfigError(
             "Length of adjacency matrix does not match number of agents. "
             f"There are {size} agents, so it needs {size} rows; got {len(rows)}."
         )
-    return [_read_row(_listed(row), number, size) for number, row in enumerate(rows)]
-
-
-def _read_row(row: list[Any], number: int, size: int) -> list[bool]:
-    if len(row) != size:
-        raise ConfigError(
-            f"Adjacency matrix is malformed. Row {number} needs {size} entries; got {len(row)}."
-        )
-    for value in row:
-        if value not in (0, 1):
+    for number, row in enumerate(rows):
+        if len(row) != size or any(value not in (0, 1) for value in row):
             raise ConfigError(
-                f"Adjacency matrix is malformed. Row {number} may contain only "
-                f"0 and 1; got {value!r}."
+                f"Adjacency matrix is malformed. Row {number} needs {size} entries, which may only "
+                f"be 0 and 1; got {row}."
             )
-    return [bool(value) for value in row]
-
-
-def _listed(values: Any) -> list[Any]:
-    try:
-        return list(values)  # arrays of other libraries are no Sequence
-    except TypeError:
-        raise ConfigError(
-            "Adjacency matrix is malformed. It must be a list of lists of 0 and 1; "
-            f"got {type(values).__name__} instead of a list."
-        ) from None
+    return [[bool(value) for value in row] for row in rows]
 
 
 def introduce(
@@ -128,7 +115,10 @@ def introduce(
         participants: Who else has a mailbox, with descriptions.
         files: Whether files can come with their messages.
     """
-    known = {name: _capabilities([_guest(told)]) for name, told in participants.items()}
+    known = {
+        name: _capabilities([f"{_GUEST} {_line(told)}".rstrip()])
+        for name, told in participants.items()
+    }
     known |= {agent.name: _capabilities(_local(agent)) for agent in agents}
     for agent in agents:
         own, joined = set(agent.comm_targets), teams.teams_of(agent.name)
@@ -154,8 +144,9 @@ def describe_peers(agent: MAILAgent, known: Mapping[str, str], swarm: str) -> st
         known: What the swarm's agents can do, and who its participants are, by name.
         swarm: The swarm's name.
     """
-    if _is_mute(agent):
-        return ""
+    senders = _SENDERS + (_SUPERVISORS_SENDERS if agent.can_complete_tasks else ())
+    if all(tool in agent.exclude_tools for tool in senders):
+        return ""  # it cannot write: its words go where a driver sends them
     parts = []
     for target in dict.fromkeys(agent.comm_targets):
         name = target if target in known else local_agent_name(target, swarm)
@@ -165,18 +156,8 @@ def describe_peers(agent: MAILAgent, known: Mapping[str, str], swarm: str) -> st
     return "\n\n".join([PEERS_HEADLINE, *parts]) if parts else ""
 
 
-def _guest(description: str) -> str:
-    return f"{_GUEST} {_line(description)}".rstrip()
-
-
 def _capabilities(lines: Sequence[str]) -> str:
     return "\n".join(["Capabilities:", *(f"- {line}" for line in lines)])
-
-
-def _is_mute(agent: MAILAgent) -> bool:
-    """Tell whether the agent has no tool to write with: its words go where a driver sends them."""
-    senders = _SENDERS + (_SUPERVISORS_SENDERS if agent.can_complete_tasks else ())
-    return all(tool in agent.exclude_tools for tool in senders)
 
 
 def _remote(target: str) -> str:
@@ -239,29 +220,25 @@ def part_of(
     Raises:
         ConfigError: see `AgentGraph.get_subswarm`.
     """
-    part = _select(agents, names)
-    entry = _choose_entrypoint(part, [agent.name for agent in agents], *entrypoints)
-    if not any(agent.can_complete_tasks for agent in part):
-        raise ConfigError("Subswarm must contain at least one supervisor")
-    _link(part, swarm, list(dict.fromkeys(names)))
-    return part, entry
-
-
-def _select(agents: Sequence[Any], names: Sequence[str]) -> list[MAILAgentTemplate]:
     if isinstance(names, str):
         raise ConfigError(f"names must be a list of agent names, got the string '{names}'")
     known = [agent.name for agent in agents]
     for name in names:
         if name not in known:
             raise ConfigError(hinted(f"agent '{name}' not found in swarm", name, known))
-    return [as_template(agent) for agent in agents if agent.name in names]
+    part = [as_template(agent) for agent in agents if agent.name in names]
+    entry = _choose_entrypoint(part, known, *entrypoints)
+    if not any(agent.can_complete_tasks for agent in part):
+        raise ConfigError("Subswarm must contain at least one supervisor")
+    _link(part, swarm, list(dict.fromkeys(names)))
+    return part, entry
 
 
 def _choose_entrypoint(
     agents: list[MAILAgentTemplate], known: Sequence[str], given: str | None, whole: str
 ) -> str:
+    names = [agent.name for agent in agents]
     if given is not None:
-        names = [agent.name for agent in agents]
         if given not in names and given in known:
             listing = ", ".join(f"'{name}'" for name in names)
             raise ConfigError(
@@ -269,8 +246,7 @@ def _choose_entrypoint(
                 f"{listing}; add it"
             )
         check_entrypoint(given, names)
-        for agent in agents:
-            agent.enable_entrypoint = agent.enable_entrypoint or agent.name == given
+        agents[names.index(given)].enable_entrypoint = True
         return given
     entries = [agent.name for agent in agents if agent.enable_entrypoint]
     if not entries:

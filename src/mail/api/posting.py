@@ -43,23 +43,6 @@ PostedKind = Literal["request", "response", "broadcast", "interrupt"]
 
 SENDER_TYPES: Final[tuple[SenderType, ...]] = ("admin", "agent", "user")
 POSTED_KINDS: Final[tuple[PostedKind, ...]] = ("request", "response", "broadcast", "interrupt")
-_SINGLE: Final = ("request", "response")
-
-
-def _posted_kind(kind: str) -> PostedKind:
-    """Return a message type that may be posted (MAIL-TASK-7).
-
-    Raises:
-        ProtocolError: there is no such type, or only the runtime sends it.
-    """
-    if kind == "broadcast_complete":
-        raise ProtocolError("a broadcast_complete cannot be posted; only agents can end tasks")
-    if kind not in POSTED_KINDS:
-        hint = did_you_mean(str(kind), POSTED_KINDS)
-        raise ProtocolError(
-            f"invalid message type: '{kind}'; expected one of {', '.join(POSTED_KINDS)}.{hint}"
-        )
-    return kind
 
 
 def compose_posted(  # noqa: PLR0913 - the parts of a message
@@ -92,16 +75,22 @@ def compose_posted(  # noqa: PLR0913 - the parts of a message
         raise ProtocolError(f"invalid sender type: {sender[0]}")
     if isinstance(targets, str):
         raise ProtocolError(f"targets must be a list of agent names, got the string '{targets}'")
-    checked = _posted_kind(kind)
-    if checked in _SINGLE and len(targets) != 1:
-        raise ProtocolError(f"{checked} messages must have exactly one target")
+    if kind == "broadcast_complete":
+        raise ProtocolError("a broadcast_complete cannot be posted; only agents can end tasks")
+    if kind not in POSTED_KINDS:
+        hint = did_you_mean(str(kind), POSTED_KINDS)
+        raise ProtocolError(
+            f"invalid message type: '{kind}'; expected one of {', '.join(POSTED_KINDS)}.{hint}"
+        )
+    if kind in ("request", "response") and len(targets) != 1:
+        raise ProtocolError(f"{kind} messages must have exactly one target")
     if not targets:
-        raise ProtocolError(f"{checked} messages must have at least one target")
+        raise ProtocolError(f"{kind} messages must have at least one target")
     check_text(sender[1], "sender")
     check_text(subject, "subject")
     check_text(body, "body")
     return Composer(swarm, clock).message(
-        checked,
+        kind,
         clock.new_id() if task_id is None else check_task_id(task_id),
         create_address(sender[1], sender[0]),
         map(create_agent_address, targets),
@@ -166,30 +155,18 @@ def read_options(given: Mapping[str, Any], **known: Any) -> RunOptions:
             )
     options = {**known, **given}
     options.pop("breakpoint_tool_caller", None)
-    _check_number("timeout", options.get("timeout", DEFAULT_TIMEOUT))
+    timeout = options.get("timeout", DEFAULT_TIMEOUT)
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
+        raise ProtocolError(f"timeout must be a number of seconds above 0, got {timeout!r}")
     steps = options.get("max_steps", UNSET)
     if not (steps is None or isinstance(steps, Unset)):
-        options["max_steps"] = _steps(steps)
+        text = "" if isinstance(steps, bool) else str(steps)
+        if not text.strip().isdecimal() or int(text) <= 0:
+            raise ProtocolError(f"max_steps must be an int or null, and above 0; got {steps!r}")
+        options["max_steps"] = int(text)
     if not isinstance(options.get("stream_tokens", False), bool):
         raise ProtocolError("stream_tokens must be true or false")
     return RunOptions(**options)
-
-
-def _check_number(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise ProtocolError(f"{name} must be a number of seconds above 0, got {value!r}")
-
-
-def _steps(value: object) -> int:
-    try:
-        if isinstance(value, int | str) and not isinstance(value, bool) and int(value) > 0:
-            return int(value)
-    except ValueError:
-        pass
-    raise ProtocolError(f"max_steps must be an int or null, and above 0; got {value!r}")
-
-
-_TIMED_OUT = "The task timed out."
 
 
 async def until_timeout(
@@ -215,7 +192,18 @@ async def until_timeout(
             except StopAsyncIteration:
                 return
             except TimeoutError:
-                yield _timed_out(task_id, clock)
+                yield TaskEvent(
+                    task_id=task_id,
+                    kind="task_error",
+                    timestamp=clock.now(),
+                    description=f"timeout for task '{task_id}'",
+                    extra={
+                        "response": "The task timed out.",
+                        "subject": Subject.TASK_TIMEOUT.value,
+                        "status": "running",
+                        "breakpoints": [],
+                    },
+                )
                 return
             yield event
             del event
@@ -223,21 +211,6 @@ async def until_timeout(
         close = getattr(events, "aclose", None)
         if close is not None:
             await close()
-
-
-def _timed_out(task_id: str, clock: Clock) -> TaskEvent:
-    return TaskEvent(
-        task_id=task_id,
-        kind="task_error",
-        timestamp=clock.now(),
-        description=f"timeout for task '{task_id}'",
-        extra={
-            "response": _TIMED_OUT,
-            "subject": Subject.TASK_TIMEOUT.value,
-            "status": "running",
-            "breakpoints": [],
-        },
-    )
 
 
 class SwarmReader:

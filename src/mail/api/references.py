@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -80,17 +79,16 @@ def load_params(
         ConfigError: a reference cannot be imported, or may not be used.
     """
     params = _with_prompt_reference(params)
-    if not references.trusted:
-        with _of(what):
-            _check_names(params, references.parameters)
     try:
+        if not references.trusted:
+            _check_names(params, references.parameters)
         resolved: dict[str, Any] = resolve_prefixed_string_references(params, references=references)
-    except (Exception, SystemExit) as error:
-        raise ConfigError(f"{what}: {_reason(error)}") from error
-    if not references.trusted:
-        _check_scripts(resolved, what, references)
-        with _of(what):
+        if not references.trusted:
+            _check_scripts(resolved, what, references)
             _check_models(resolved, references.parameters)
+    except (Exception, SystemExit) as error:
+        text = _reason(error)
+        raise ConfigError(text if text.startswith(what) else f"{what}: {text}") from error
     return resolved
 
 
@@ -153,14 +151,6 @@ def _check_scripts(params: dict[str, Any], what: str, references: ReferencePolic
             load_object(text.removeprefix(SCRIPTED_PREFIX), what, references)
 
 
-@contextmanager
-def _of(what: str) -> Iterator[None]:
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(f"{what}: {error}") from None
-
-
 def _check_names(params: dict[str, Any], allowed: RemoteParameters) -> None:
     """Check which parameters a definition from elsewhere gives."""
     for name in params:
@@ -173,11 +163,16 @@ def _check_names(params: dict[str, Any], allowed: RemoteParameters) -> None:
 
 def _check_models(params: dict[str, Any], allowed: RemoteParameters) -> None:
     """Check the models that a definition from elsewhere names, however deep."""
-    from mail.llm.provider_env import proxy_configured
+    from mail.llm.provider_env import provider_of, proxy_configured
     from mail.llm.remote import check_remote_llm
     from mail.llm.resolve import is_scripted
 
-    check = partial(check_remote_llm, rules=allowed.models, provider_of=_bare_provider)
+    def provider_of_bare_name(llm: str) -> str:
+        from mail.llm.litellm_model import load_library
+
+        return provider_of(load_library(), llm)
+
+    check = partial(check_remote_llm, rules=allowed.models, provider_of=provider_of_bare_name)
     for holder in _objects(params):
         llm, model = holder.get("llm"), holder.get("model")
         if isinstance(llm, str) and llm.strip() and not is_scripted(llm):
@@ -185,14 +180,6 @@ def _check_models(params: dict[str, Any], allowed: RemoteParameters) -> None:
             check(llm, use_proxy=proxy_configured() if proxied is None else proxied is not False)
         if isinstance(model, str) and model:  # a name at OpenAI's (mail.stdlib.openai)
             check(model if model.startswith(_OPENAI) else _OPENAI + model, use_proxy=False)
-
-
-def _bare_provider(llm: str) -> str:
-    """Return the provider that LiteLLM's tables know for a name without one."""
-    from mail.llm.litellm_model import load_library
-    from mail.llm.provider_env import provider_of
-
-    return provider_of(load_library(), llm)
 
 
 def _objects(value: object) -> Iterator[dict[str, Any]]:
