@@ -1,9 +1,11 @@
 """Whole games of Mafia with scripted players, over real mailboxes."""
 
+import asyncio
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -25,6 +27,23 @@ async def _played(game: Game) -> MAILTask:
         task = await game.swarm.read_task(game.task_id)
     assert task is not None
     return task
+
+
+class Played(NamedTuple):
+    """A game of eight that was played to its end, its task, and what the agents saw of it."""
+
+    game: Game
+    task: MAILTask
+    recorder: Recorder
+
+
+@pytest.fixture(scope="module", params=SEEDS)
+def played(request: pytest.FixtureRequest) -> Played:
+    recorder = Recorder()
+    with pytest.MonkeyPatch.context() as patch:
+        recorder.install(patch)
+        game = Game.create(8, seed=request.param)
+        return Played(game, asyncio.run(_played(game)), recorder)
 
 
 @pytest.fixture
@@ -103,10 +122,8 @@ async def test_other_numbers_of_players_play_to_a_winner_too(players: int) -> No
 # --- who was shown what -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-async def test_no_private_message_reaches_a_wrong_player(seed: int, recorder: Recorder) -> None:
-    game = Game.create(8, seed=seed)
-    task = await _played(game)
+def test_no_private_message_reaches_a_wrong_player(played: Played) -> None:
+    game, task, recorder = played
     mail = mail_of(task.events)
     private = [message for message in mail if message.private]
     assert len({message.mark for message in mail}) == len(mail), "each text can be told apart"
@@ -116,10 +133,8 @@ async def test_no_private_message_reaches_a_wrong_player(seed: int, recorder: Re
     assert strays(mail, recorder) == []
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-async def test_every_message_reaches_those_it_is_for(seed: int, recorder: Recorder) -> None:
-    game = Game.create(8, seed=seed)
-    task = await _played(game)
+def test_every_message_reaches_those_it_is_for(played: Played) -> None:
+    _, task, recorder = played
     missed = []
     arrived = 0
     for message in mail_of(task.events):
@@ -135,9 +150,9 @@ async def test_every_message_reaches_those_it_is_for(seed: int, recorder: Record
     assert arrived > 100
 
 
-async def test_a_leak_would_be_noticed(recorder: Recorder) -> None:
-    game = Game.create(8, seed=SEEDS[0])
-    mail = mail_of((await _played(game)).events)
+def test_a_leak_would_be_noticed(played: Played) -> None:
+    game, task, recorder = played
+    mail = mail_of(task.events)
     message = next(message for message in mail if message.private)
     stranger = next(
         player.name
@@ -145,14 +160,13 @@ async def test_a_leak_would_be_noticed(recorder: Recorder) -> None:
         if player.name not in {message.sender, *message.hearers}
     )
     leaked = f"<public_message>\n<from>x</from>\n{message.body}\n</public_message>"
-    recorder.looks.append(Look(stranger, "", leaked, "", ""))
-    assert strays(mail, recorder) == [(message.mark, stranger)]
+    looks = [*recorder.looks, Look(stranger, "", leaked, "", "")]
+    assert strays(mail, Recorder(looks=looks)) == [(message.mark, stranger)]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-async def test_private_mail_goes_where_the_rules_say(seed: int, recorder: Recorder) -> None:
-    game = Game.create(8, seed=seed)
-    mail = mail_of((await _played(game)).events)
+def test_private_mail_goes_where_the_rules_say(played: Played) -> None:
+    game, task, _ = played
+    mail = mail_of(task.events)
     mafia = {player.name for player in game.players if player.is_mafia}
     kills = [message for message in mail if "I vote to kill" in message.body]
     ballots = [message for message in mail if "I vote for" in message.body]
@@ -165,12 +179,8 @@ async def test_private_mail_goes_where_the_rules_say(seed: int, recorder: Record
     assert {message.hearers for message in ballots} == {frozenset({NARRATOR})}
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-async def test_only_detective_and_narrator_learn_what_was_found(
-    seed: int, recorder: Recorder
-) -> None:
-    game = Game.create(8, seed=seed)
-    task = await _played(game)
+def test_only_detective_and_narrator_learn_what_was_found(played: Played) -> None:
+    game, task, recorder = played
     detective = next(player.name for player in game.players if player.role is DETECTIVE)
     results = [
         event.extra["result"]
@@ -189,10 +199,8 @@ async def test_only_detective_and_narrator_learn_what_was_found(
     assert knowing == {detective}
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-async def test_nobody_is_told_the_role_of_another(seed: int, recorder: Recorder) -> None:
-    game = Game.create(8, seed=seed)
-    await _played(game)
+def test_nobody_is_told_the_role_of_another(played: Played) -> None:
+    game, _, recorder = played
     for player in game.players:
         shown = recorder.shown_to(player.name)
         assert set(re.findall(r"Your secret role: (\w+)", shown)) <= {player.role.name}
@@ -215,10 +223,8 @@ async def test_each_step_has_the_prompt_of_its_player(recorder: Recorder) -> Non
 # --- what the game makes of it ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-async def test_the_dead_stay_silent(seed: int, recorder: Recorder) -> None:
-    game = Game.create(8, seed=seed)
-    await _played(game)
+def test_the_dead_stay_silent(played: Played) -> None:
+    game, _, recorder = played
     assert game.deaths
     for look in recorder.looks:
         living = re.search(r"^Living: (.*)\.$", look.payload, re.MULTILINE)
@@ -234,10 +240,8 @@ async def test_the_dead_stay_silent(seed: int, recorder: Recorder) -> None:
         assert not any(death.name in spoken.hearers for spoken in later)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-async def test_the_tools_of_the_narrator_make_the_game(seed: int) -> None:
-    game = Game.create(8, seed=seed)
-    task = await _played(game)
+def test_the_tools_of_the_narrator_make_the_game(played: Played) -> None:
+    game, task, _ = played
     assert game.mended == [], "every choice was recorded by a tool"
     tools = _tools_used(task)
     assert {name for name, _ in tools} == {
