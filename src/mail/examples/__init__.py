@@ -3,7 +3,17 @@
 import sys
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
+
+
+class Prompted:
+    """Comes before the class of an agent: gives it a system prompt of its own by default."""
+
+    prompt: ClassVar[str]
+
+    def __init__(self, **params: Any) -> None:
+        """Take the arguments, by name, of the class of the agent."""
+        super().__init__(**{"system": self.prompt, **params})
 
 
 def example(

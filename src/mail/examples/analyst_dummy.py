@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from mail.api.actions import MAILAction
 from mail.errors import ToolError
-from mail.examples import example
+from mail.examples import Prompted, example
 from mail.factories.base import LiteLLMAgentFunction
 
 SYSPROMPT: Final = """\
@@ -93,12 +93,10 @@ project_growth_action: Final = MAILAction(
 )
 
 
-class LiteLLMAnalystFunction(LiteLLMAgentFunction):
-    """Projects figures; the prompt of this module is its default."""
+class LiteLLMAnalystFunction(Prompted, LiteLLMAgentFunction):
+    """Projects figures."""
 
-    def __init__(self, **params: Any) -> None:
-        """Take the arguments, by name, of `mail.factories.LiteLLMAgentFunction`."""
-        super().__init__(**{"system": SYSPROMPT, **params})
+    prompt = SYSPROMPT
 
 
 EXAMPLE: Final = example(

@@ -1,8 +1,8 @@
 """The example consultant: advises, and leaves the figures to an analyst."""
 
-from typing import Any, Final
+from typing import Final
 
-from mail.examples import example
+from mail.examples import Prompted, example
 from mail.factories.base import LiteLLMAgentFunction
 
 SYSPROMPT: Final = """\
@@ -30,12 +30,10 @@ had, say why.
 """
 
 
-class LiteLLMConsultantFunction(LiteLLMAgentFunction):
-    """Advises on figures that change; the prompt of this module is its default."""
+class LiteLLMConsultantFunction(Prompted, LiteLLMAgentFunction):
+    """Advises on figures that change."""
 
-    def __init__(self, **params: Any) -> None:
-        """Take the arguments, by name, of `mail.factories.LiteLLMAgentFunction`."""
-        super().__init__(**{"system": SYSPROMPT, **params})
+    prompt = SYSPROMPT
 
 
 EXAMPLE: Final = example(__name__, "LiteLLMConsultantFunction", ".consulting:CONSULTANT")

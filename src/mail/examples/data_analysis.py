@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from mail.api.actions import MAILAction
 from mail.errors import ToolError
-from mail.examples import example
+from mail.examples import Prompted, example
 from mail.factories.action import LiteLLMActionAgentFunction
 from mail.factories.supervisor import LiteLLMSupervisorFunction
 
@@ -162,28 +162,22 @@ compare_groups_action: Final = MAILAction(
 )
 
 
-class LiteLLMAnalysisLeadFunction(LiteLLMSupervisorFunction):
+class LiteLLMAnalysisLeadFunction(Prompted, LiteLLMSupervisorFunction):
     """Broadcasts a question to the whole team and puts the answers together."""
 
-    def __init__(self, **params: Any) -> None:
-        """Take the arguments, by name, of `mail.factories.LiteLLMSupervisorFunction`."""
-        super().__init__(**{"system": LEAD_SYSPROMPT, **params})
+    prompt = LEAD_SYSPROMPT
 
 
-class LiteLLMStatisticianFunction(LiteLLMActionAgentFunction):
+class LiteLLMStatisticianFunction(Prompted, LiteLLMActionAgentFunction):
     """Describes a column as a whole."""
 
-    def __init__(self, **params: Any) -> None:
-        """Take the arguments, by name, of `mail.factories.LiteLLMActionAgentFunction`."""
-        super().__init__(**{"system": STATISTICIAN_SYSPROMPT, **params})
+    prompt = STATISTICIAN_SYSPROMPT
 
 
-class LiteLLMComparerFunction(LiteLLMActionAgentFunction):
+class LiteLLMComparerFunction(Prompted, LiteLLMActionAgentFunction):
     """Compares groups of rows."""
 
-    def __init__(self, **params: Any) -> None:
-        """Take the arguments, by name, of `mail.factories.LiteLLMActionAgentFunction`."""
-        super().__init__(**{"system": COMPARER_SYSPROMPT, **params})
+    prompt = COMPARER_SYSPROMPT
 
 
 EXAMPLE: Final = example(

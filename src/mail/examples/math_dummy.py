@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from mail.api.actions import MAILAction
 from mail.errors import ToolError
-from mail.examples import example
+from mail.examples import Prompted, example
 from mail.factories.action import LiteLLMActionAgentFunction
 
 SYSPROMPT: Final = """\
@@ -237,12 +237,10 @@ calculate_expression_action: Final = MAILAction(
 )
 
 
-class LiteLLMMathFunction(LiteLLMActionAgentFunction):
-    """Answers calculations; the prompt of this module is its default."""
+class LiteLLMMathFunction(Prompted, LiteLLMActionAgentFunction):
+    """Answers calculations."""
 
-    def __init__(self, **params: Any) -> None:
-        """Take the arguments, by name, of `mail.factories.LiteLLMActionAgentFunction`."""
-        super().__init__(**{"system": SYSPROMPT, **params})
+    prompt = SYSPROMPT
 
 
 EXAMPLE: Final = example(__name__, "LiteLLMMathFunction", ":MATH", (calculate_expression_action,))

@@ -14,7 +14,7 @@ from typing import Any, Final
 from mail.api.actions import MAILAction
 from mail.core.suggest import did_you_mean
 from mail.errors import ToolError
-from mail.examples import example
+from mail.examples import Prompted, example
 from mail.factories.action import LiteLLMActionAgentFunction
 from mail.factories.supervisor import LiteLLMSupervisorFunction
 
@@ -207,20 +207,16 @@ read_note_action: Final = MAILAction(
 )
 
 
-class LiteLLMReaderFunction(LiteLLMActionAgentFunction):
-    """Finds passages in the notes and quotes them; its prompt is the default."""
+class LiteLLMReaderFunction(Prompted, LiteLLMActionAgentFunction):
+    """Finds passages in the notes and quotes them."""
 
-    def __init__(self, **params: Any) -> None:
-        """Take the arguments, by name, of `mail.factories.LiteLLMActionAgentFunction`."""
-        super().__init__(**{"system": READER_SYSPROMPT, **params})
+    prompt = READER_SYSPROMPT
 
 
-class LiteLLMResearchLeadFunction(LiteLLMSupervisorFunction):
+class LiteLLMResearchLeadFunction(Prompted, LiteLLMSupervisorFunction):
     """Splits a question among readers and puts their findings together."""
 
-    def __init__(self, **params: Any) -> None:
-        """Take the arguments, by name, of `mail.factories.LiteLLMSupervisorFunction`."""
-        super().__init__(**{"system": LEAD_SYSPROMPT, **params})
+    prompt = LEAD_SYSPROMPT
 
 
 EXAMPLE: Final = example(

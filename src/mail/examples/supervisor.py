@@ -1,8 +1,8 @@
 """The example supervisors."""
 
-from typing import Any, Final
+from typing import Final
 
-from mail.examples import example
+from mail.examples import Prompted, example
 from mail.factories.supervisor import LiteLLMSupervisorFunction as _Supervisor
 
 _TEXT: Final = """\
@@ -34,12 +34,10 @@ BETA_SYSPROMPT: Final = _TEXT.format(weather="weather@swarm-alpha", math="math")
 """Of the supervisor of ``swarm-beta``."""
 
 
-class LiteLLMSupervisorFunction(_Supervisor):
-    """A supervisor that speaks for its team; the prompt of this module is its default."""
+class LiteLLMSupervisorFunction(Prompted, _Supervisor):
+    """A supervisor that speaks for its team."""
 
-    def __init__(self, **params: Any) -> None:
-        """Take the arguments, by name, of `mail.factories.LiteLLMSupervisorFunction`."""
-        super().__init__(**{"system": SYSPROMPT, **params})
+    prompt = SYSPROMPT
 
 
 EXAMPLE: Final = example(

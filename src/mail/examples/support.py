@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mail.api.actions import MAILAction
 from mail.errors import ToolError
-from mail.examples import example
+from mail.examples import Prompted, example
 from mail.factories.action import LiteLLMActionAgentFunction
 from mail.factories.supervisor import LiteLLMSupervisorFunction
 
@@ -146,28 +146,22 @@ refund_order_action: Final = MAILAction(
 )
 
 
-class LiteLLMDeskFunction(LiteLLMSupervisorFunction):
+class LiteLLMDeskFunction(Prompted, LiteLLMSupervisorFunction):
     """Speaks with the customer and asks its colleagues."""
 
-    def __init__(self, **params: Any) -> None:
-        """Take the arguments, by name, of `mail.factories.LiteLLMSupervisorFunction`."""
-        super().__init__(**{"system": DESK_SYSPROMPT, **params})
+    prompt = DESK_SYSPROMPT
 
 
-class LiteLLMOrdersFunction(LiteLLMActionAgentFunction):
+class LiteLLMOrdersFunction(Prompted, LiteLLMActionAgentFunction):
     """Knows the orders."""
 
-    def __init__(self, **params: Any) -> None:
-        """Take the arguments, by name, of `mail.factories.LiteLLMActionAgentFunction`."""
-        super().__init__(**{"system": ORDERS_SYSPROMPT, **params})
+    prompt = ORDERS_SYSPROMPT
 
 
-class LiteLLMBillingFunction(LiteLLMActionAgentFunction):
+class LiteLLMBillingFunction(Prompted, LiteLLMActionAgentFunction):
     """Asks a person for refunds, and reports what was decided."""
 
-    def __init__(self, **params: Any) -> None:
-        """Take the arguments, by name, of `mail.factories.LiteLLMActionAgentFunction`."""
-        super().__init__(**{"system": BILLING_SYSPROMPT, **params})
+    prompt = BILLING_SYSPROMPT
 
 
 EXAMPLE: Final = example(

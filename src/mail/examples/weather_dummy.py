@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from mail.api.actions import MAILAction
 from mail.errors import ToolError
-from mail.examples import example
+from mail.examples import Prompted, example
 from mail.factories.action import LiteLLMActionAgentFunction
 
 SYSPROMPT: Final = """\
@@ -85,12 +85,10 @@ get_weather_forecast_action: Final = MAILAction(
 )
 
 
-class LiteLLMWeatherFunction(LiteLLMActionAgentFunction):
-    """Answers questions about the weather; the prompt of this module is its default."""
+class LiteLLMWeatherFunction(Prompted, LiteLLMActionAgentFunction):
+    """Answers questions about the weather."""
 
-    def __init__(self, **params: Any) -> None:
-        """Take the arguments, by name, of `mail.factories.LiteLLMActionAgentFunction`."""
-        super().__init__(**{"system": SYSPROMPT, **params})
+    prompt = SYSPROMPT
 
 
 EXAMPLE: Final = example(

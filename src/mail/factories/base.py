@@ -55,6 +55,7 @@ __all__ = [
     "base_agent_factory",
     "deprecated_factory",
     "parameters_of",
+    "remembered",
 ]
 
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -373,16 +374,19 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         own = to_json(self.tools)
         if not self._with_mail_tools:
             return ToolSet.shared(own)
-        mail_tools, excluded = [], frozenset(self.exclude_tools)
+        mail_tools, excluded, style = [], frozenset(self.exclude_tools), self.tool_format
         if self.comm_targets or self.enable_interswarm:
-            style, targets = self.tool_format, tuple(self.comm_targets)
-            mail_tools.append(_mail_tools(targets, self.enable_interswarm, style, excluded))
+            targets = tuple(self.comm_targets)
+            mail_tools += [
+                _shared(create_mail_tools, targets, self.enable_interswarm, style, excluded),
+                _shared(create_extra_tools, style, excluded),
+            ]
         if self.teams:
-            mail_tools.append(_team_tools(self.teams, self.tool_format, excluded))
+            mail_tools.append(_shared(create_team_tools, self.teams, style, excluded))
         if self.participants:
-            mail_tools.append(_letter_tools(self.tool_format, excluded))
+            mail_tools.append(_shared(create_letter_tools, style, excluded))
         if self.files:
-            mail_tools.append(to_json(create_file_tools(self.tool_format, excluded)))
+            mail_tools.append(_shared(create_file_tools, style, excluded))
         # Providers refuse two tools of one name: MAIL's own come first and stay.
         return ToolSet.shared(*mail_tools, own)
 
@@ -395,13 +399,20 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             ModelError: the call failed for good.
         """
         call = current_call()
+        tools = self.tool_specs
+        if call.offered:  # what the caller lends the agent comes behind its own
+            tools = ToolSet(call.offered if call.only_offered else [*tools, *call.offered])
+        if call.only_offered:
+            tool_choice = "required"
+        elif isinstance(tool_choice, str):
+            tool_choice = self.default_tool_choice or tool_choice
         model = model_for(call.llm) if call.llm else self.model
         request = ModelRequest(
             model=call.llm or self.llm,
             messages=messages,
             system=await self._prompt(call),
-            tools=self._tools(call),
-            tool_choice="required" if call.only_offered else self._choice(tool_choice),
+            tools=tools,
+            tool_choice=tool_choice,
             tool_format=self.tool_format,
             settings=self.settings,
             profile={} if call.llm else self.model_profile,
@@ -420,48 +431,22 @@ class LiteLLMAgentFunction(MAILAgentFunction):
     async def _prompt(self, call: CallContext) -> str:
         own = self.system_prompt if call.system is None else call.system
         if "{memory:" in own:
-            own = await filled_prompt(own, partial(_remembered, call))
+            own = await filled_prompt(own, partial(remembered, call))
         return "\n\n".join(filter(None, (own, PRIMER, call.instructions)))
 
-    def _tools(self, call: CallContext) -> ToolSet:
-        """Return the declarations of a call: the agent's own, then what its caller lends it."""
-        if not call.offered:
-            return self.tool_specs
-        return ToolSet(call.offered if call.only_offered else [*self.tool_specs, *call.offered])
 
-    def _choice(self, tool_choice: ToolChoice) -> ToolChoice:
-        if isinstance(tool_choice, str):
-            return self.default_tool_choice or tool_choice
-        return tool_choice
-
-
-async def _remembered(call: CallContext, name: str) -> str:
-    """Return the text of a memory of the caller's."""
-    if call.owner is None or call.store is None:
-        return call.memories.get(name, "")
-    text = await stored_text(call.store, Owner(*call.owner), name)
-    return call.memories.get(name, "") if text is None else text
+async def remembered(call: CallContext, name: str, default: str = "") -> str:
+    """Return a memory of the caller's: as it is stored, else as the swarm has it."""
+    text = None
+    if call.owner is not None and call.store is not None:
+        text = await stored_text(call.store, Owner(*call.owner), name)
+    return call.memories.get(name, default) if text is None else text
 
 
 @lru_cache(maxsize=1024)  # an agent has the same for every caller
-def _mail_tools(
-    targets: tuple[str, ...], enable_interswarm: bool, style: ToolFormat, excluded: frozenset[str]
-) -> bytes:
-    """Return MAIL's own tools for an agent as JSON."""
-    mail_tools = create_mail_tools(targets, enable_interswarm, style, excluded)
-    return to_json([*mail_tools, *create_extra_tools(style, excluded)])
-
-
-@lru_cache(maxsize=1024)
-def _team_tools(teams: tuple[Team, ...], style: ToolFormat, excluded: frozenset[str]) -> bytes:
-    """Return the tools for teams as JSON."""
-    return to_json(create_team_tools(teams, style, excluded))
-
-
-@lru_cache(maxsize=1024)
-def _letter_tools(style: ToolFormat, excluded: frozenset[str]) -> bytes:
-    """Return the tools for those who write to participants as JSON."""
-    return to_json(create_letter_tools(style, excluded))
+def _shared(create: Callable[..., list[dict[str, Any]]], *arguments: Any) -> bytes:
+    """Return tools of MAIL's own as JSON."""
+    return to_json(create(*arguments))
 
 
 def deprecated_factory(old: str, new: str, agent: MAILAgentFunction) -> AgentFunction:

@@ -2,11 +2,10 @@
 
 import json
 import math
-import os
-import stat
 from collections import Counter
 from collections.abc import Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from mail.errors import ConfigError
@@ -25,16 +24,16 @@ def read_text(path: str | PathLike[str]) -> str:
         ConfigError: it cannot be read, is no regular file, is too large, or is not UTF-8.
     """
     try:
-        with open(path, "rb", opener=_open_at_once) as file:
-            is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-            data = file.read(MAX_BYTES + 1) if is_regular else b""  # others may never end
-        problem = None if is_regular else "it is not a regular file"
-        if len(data) > MAX_BYTES:
+        file = Path(path)
+        if file.exists() and not file.is_file() and not file.is_dir():
+            problem = "it is not a regular file"  # a pipe or a device may never end
+        elif file.stat().st_size > MAX_BYTES and file.is_file():
             problem = _TOO_LARGE
-        elif data.startswith(_UTF16_MARKS):
+        else:
+            data = file.read_bytes()
+            if not data.startswith(_UTF16_MARKS):
+                return data.decode("utf-8")
             problem = "it is UTF-16 text; save it as UTF-8"
-        if problem is None:
-            return data.decode("utf-8")
     except OSError as error:
         problem = error.strerror or str(error)
     except UnicodeDecodeError as error:
@@ -43,11 +42,6 @@ def read_text(path: str | PathLike[str]) -> str:
     except ValueError as error:  # a path that cannot be one
         problem = str(error)
     raise ConfigError(f"cannot read swarms.json file at {path}: {problem}")
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    # Opening a pipe would wait for somebody to write to it; Windows has no such flag.
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def parse_json(text: str, source: str) -> Any:

@@ -179,12 +179,13 @@ async def _check_calendar_tool(args: dict[str, Any]) -> str:
     return await _with_mailbox(check)
 
 
-async def _question(args: dict[str, Any]) -> str:
-    raise ToolError(_NOBODY.format("Question"))
+def _held(name: str) -> Callable[[dict[str, Any]], Any]:
+    """Return what runs when nobody held a call that asks a person."""
 
+    async def refuse(args: dict[str, Any]) -> str:
+        raise ToolError(_NOBODY.format(name))
 
-async def _notify_person(args: dict[str, Any]) -> str:
-    raise ToolError(_NOBODY.format("notify_person"))
+    return refuse
 
 
 async def _done(args: dict[str, Any]) -> str:
@@ -302,7 +303,7 @@ check_calendar_tool: Final = _tool(
 )
 Question: Final = _tool(
     "Question",
-    _question,
+    _held("Question"),
     "Ask the person you work for what you do not know; the result is their answer.",
     {"content": _text("The question", 10_000)},
     approval=_ANSWER,
@@ -328,7 +329,7 @@ triage_email: Final = _tool(
 )
 notify_person: Final = _tool(
     "notify_person",
-    _notify_person,
+    _held("notify_person"),
     "Tell the person about an email that needs no answer; the result is what they want done.",
     {"content": _text("What they should know", 10_000)},
     approval=_ANSWER,

@@ -8,6 +8,7 @@ nowhere.
 import json
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -19,7 +20,6 @@ from mail.core.compose import Subject
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import TEXT_TOOL
 from mail.core.tools.schema import get_tool_spec_name
-from mail.db.records import Owner
 from mail.errors import AgentError, ToolError
 from mail.examples.email_assistant.actions import my_settings
 from mail.examples.email_assistant.formatting import format_gmail_markdown, parse_gmail, quoted
@@ -35,8 +35,8 @@ from mail.examples.email_assistant.prompts import (
     triage_user_prompt,
 )
 from mail.factories.action import LiteLLMActionAgentFunction
+from mail.factories.base import remembered
 from mail.llm.script_view import Mail, ScriptView
-from mail.services.preferences import stored_text
 
 RESPONDER: Final = "response_agent"
 _PEOPLE: Final = ("user", "admin")
@@ -78,13 +78,12 @@ class LiteLLMResponseFunction(_ToolCaller):
         self, messages: list[dict[str, Any]], tool_choice: ToolChoice = "required"
     ) -> AgentOutput:
         """Ask the model, with the person's preferences in the prompt."""
+        known = partial(remembered, current_call())
         system = agent_system_prompt_hitl_memory.format(
             tools_prompt=GMAIL_TOOLS_PROMPT,
             background=_background(),
-            response_preferences=await _remembered(
-                "response_preferences", default_response_preferences
-            ),
-            cal_preferences=await _remembered("cal_preferences", default_cal_preferences),
+            response_preferences=await known("response_preferences", default_response_preferences),
+            cal_preferences=await known("cal_preferences", default_cal_preferences),
         )
         return await self._call_a_tool(messages, tool_choice, system)
 
@@ -128,10 +127,8 @@ class LiteLLMTriageFunction(_ToolCaller):
         question = triage_user_prompt.format(
             author=author, to=to, subject=subject, email_thread=quoted(thread)
         )
-        system = triage_system_prompt.format(
-            background=_background(),
-            triage_instructions=await _remembered("triage_preferences", default_triage_preferences),
-        )
+        rules = await remembered(current_call(), "triage_preferences", default_triage_preferences)
+        system = triage_system_prompt.format(background=_background(), triage_instructions=rules)
         asked = [{"role": "user", "content": question}]
         return await self._call_a_tool(asked, tool_choice, system)
 
@@ -193,12 +190,3 @@ def _background() -> str:
         f"Their address, which you write from: {config.address}\n"
         f"Their time zone: {config.timezone}. Today is {now:%A, %d-%m-%Y}."
     )
-
-
-async def _remembered(name: str, default: str) -> str:
-    """Return a preference of the caller, as feedback has taught it or they have written it."""
-    call = current_call()
-    if call.owner is None or call.store is None:
-        return default
-    text = await stored_text(call.store, Owner(*call.owner), name)
-    return call.memories.get(name, default) if text is None else text
