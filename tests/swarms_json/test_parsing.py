@@ -15,20 +15,12 @@ from mail.swarms_json.references import (
     target_address_is_interswarm,
 )
 
-_ANSWERS = {
-    "/prompt": (200, b'{"text": "hello"}'),
-    "/missing": (404, b"{}"),
-    "/html": (200, b"<html>"),
-    "/huge": (200, b'"' + b"x" * (4 * 1024 * 1024) + b'"'),
-}
-
 
 class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        status, body = _ANSWERS[self.path.partition("?")[0]]
-        self.send_response(status)
+        self.send_response(200)
         self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(b'{"text": "hello"}')
 
     def log_message(self, *args: object) -> None:
         """Keep quiet."""
@@ -72,29 +64,6 @@ def test_a_reference_to_nothing_says_what_is_missing() -> None:
 def test_a_document_is_fetched_as_json_text(base_url: str) -> None:
     assert json.loads(read_url_string(f"{base_url}/prompt")) == {"text": "hello"}
     assert json.loads(read_url_string(f"url::{base_url}/prompt")) == {"text": "hello"}
-
-
-@pytest.mark.parametrize("page", ["/missing", "/html", "/huge"])
-def test_a_document_that_cannot_be_used_leaves_the_address(
-    base_url: str, page: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    url = f"{base_url}{page}?key=secret"
-    assert read_url_string(f"url::{url}") == url
-    assert "127.0.0.1" in caplog.text
-    assert "secret" not in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("page", "reason"),
-    [("/missing", "404"), ("/html", "not JSON: expected value"), ("/huge", "larger than 4194304")],
-)
-def test_a_document_that_cannot_be_used_raises_when_asked_for(
-    base_url: str, page: str, reason: str
-) -> None:
-    with pytest.raises(RuntimeError, match="error reading URL string") as caught:
-        read_url_string(f"{base_url}{page}?key=secret", raise_on_error=True)
-    assert reason in str(caught.value)
-    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["nonsense", "http://[bad", "ftp://127.0.0.1/x", ""])

@@ -295,7 +295,11 @@ def test_what_a_document_says_is_no_reference(world: Outside) -> None:
 )
 @pytest.mark.parametrize("trusted", [True, False])
 def test_a_document_that_cannot_be_used_leaves_the_address(
-    world: Outside, answer: httpx.Response, reason: str, trusted: bool
+    world: Outside,
+    answer: httpx.Response,
+    reason: str,
+    trusted: bool,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     world.handler = lambda request: answer
     policy = ReferencePolicy(None if trusted else (), world.resolve, world.transport)
@@ -304,7 +308,8 @@ def test_a_document_that_cannot_be_used_leaves_the_address(
     with pytest.raises(RuntimeError, match="error reading URL string: '") as caught:
         read_url_string(url, raise_on_error=True, references=policy)
     assert reason in str(caught.value)
-    assert "secret" not in str(caught.value)
+    assert "secret" not in str(caught.value) + caplog.text
+    assert "prompts.example" in caplog.text
 
 
 def test_a_name_that_is_not_there_leaves_the_address(world: Outside) -> None:
