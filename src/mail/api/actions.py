@@ -476,6 +476,9 @@ def _check_arity(name: str, function: Callable[..., Any]) -> None:
         ) from None
 
 
+_DESCRIBE = "Give description= or the function a docstring."
+
+
 @overload
 def action(function: ActionCallback, /) -> MAILAction: ...
 @overload
@@ -534,10 +537,7 @@ def action(  # noqa: PLR0913 - the documented keywords
     def decorate(function: ActionCallback) -> MAILAction:
         title, text = name or function.__name__, description or inspect.getdoc(function)
         if not text:
-            raise ConfigError(
-                f"Action '{title}' is missing a description. Give description= or the function a "
-                "docstring."
-            )
+            raise ConfigError(f"Action '{title}' is missing a description. {_DESCRIBE}")
         found = _choose_model(title, function, model, parameters)
         schema = found.model_json_schema() if found else parameters or {}
         return MAILAction(

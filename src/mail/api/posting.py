@@ -378,7 +378,13 @@ class MessageSender(SwarmReader):
     ) -> tuple[MAILMessage, list[TaskEvent]]:
         """Submit a message and wait for the answer; see `post_message`."""
         options = read_options(kwargs, timeout=timeout)
-        return await self._finish(message, resume_from, options, show_events)
+        answer = await self._runtime.submit_and_wait(
+            message, options.timeout, resume_from, **options.for_runtime()
+        )
+        if not show_events:
+            return answer, []
+        task = await self._runtime.read_task(message["message"]["task_id"])
+        return answer, list(task.events) if task else []
 
     async def submit_message_nowait(self, message: MAILMessage, **kwargs: Any) -> None:
         """Store and enqueue a message; nothing is started and nobody waits for an answer.
@@ -434,21 +440,6 @@ class MessageSender(SwarmReader):
         events = run.events(ping_interval)
         return event_source(until_timeout(events, run.task_id, options.timeout, self._clock))
 
-    async def _finish(
-        self,
-        message: MAILMessage,
-        resume_from: str | None,
-        options: RunOptions,
-        show_events: bool,
-    ) -> tuple[MAILMessage, list[TaskEvent]]:
-        answer = await self._runtime.submit_and_wait(
-            message, options.timeout, resume_from, **options.for_runtime()
-        )
-        if not show_events:
-            return answer, []
-        task = await self._runtime.read_task(message["message"]["task_id"])
-        return answer, list(task.events) if task else []
-
 
 class MessagePoster(MessageSender):
     """Posts text to an entrypoint in the name of the swarm's user."""
@@ -490,9 +481,10 @@ class MessagePoster(MessageSender):
         Raises:
             ProtocolError, TaskError: the message or the resume is refused; nothing was started.
         """
-        options = read_options(kwargs, timeout=timeout)
         message = self._compose(body, subject, msg_type, entrypoint, task_id, resume_from)
-        return await self._finish(message.to_wire(), resume_from, options, show_events)
+        return await self.submit_message(
+            message.to_wire(), timeout, show_events, resume_from, **kwargs
+        )
 
     async def post_message_and_run(  # noqa: PLR0913 - the documented signature
         self,
@@ -511,9 +503,13 @@ class MessagePoster(MessageSender):
         Args:
             max_steps: Messages that the run may process; None lifts the swarm's own limit.
         """
-        options = read_options(kwargs, max_steps=max_steps)
         message = self._compose(body, subject, msg_type, entrypoint, task_id, resume_from)
-        return await self._finish(message.to_wire(), resume_from, options, show_events)
+        return await self.submit_message(
+            message.to_wire(),
+            show_events=show_events,
+            resume_from=resume_from,
+            **{"max_steps": max_steps, **kwargs},
+        )
 
     async def post_message_stream(
         self,
