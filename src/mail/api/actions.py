@@ -11,12 +11,13 @@ from typing import Any, Literal, overload
 
 from pydantic import BaseModel, ValidationError
 
-from mail.api.references import fresh_copy, load_object, parse_object
+from mail.api.references import fresh_copy, load_object
 from mail.api.schema_models import model_from_json_schema, satisfies_strict_mode
 from mail.core.actions import ActionCore, ActionFunction
 from mail.core.approvals import Approval
 from mail.core.schema import problem_text
 from mail.errors import ConfigError, ToolError, WrongReference
+from mail.swarms_json.decode import parse_json
 from mail.swarms_json.names import check_action_name
 from mail.swarms_json.parameters import check_schema, told_problem
 from mail.swarms_json.references import TRUSTED, ReferencePolicy
@@ -330,7 +331,7 @@ class MAILAction:
         Raises:
             ConfigError, WrongReference: as `from_swarms_json`.
         """
-        return MAILAction.from_swarms_json(parse_object(json_str, "action"), references=references)
+        return MAILAction.from_swarms_json(parse_json(json_str, "action"), references=references)
 
     def check(self) -> None:
         """Check what can be checked before the first call.

@@ -14,7 +14,6 @@ from mail.api.references import (
     load_callable,
     load_object,
     load_params,
-    parse_object,
 )
 from mail.api.validation import check_agent_fields, check_mapping, check_reach
 from mail.core.agents import AgentCore, AgentFunction, AgentOutput, ToolChoice
@@ -23,6 +22,7 @@ from mail.errors import ConfigError, MAILError
 from mail.factories.checks import of_agent
 from mail.llm.resolve import played_params
 from mail.redaction import logged, redact_foreign
+from mail.swarms_json.decode import parse_json
 from mail.swarms_json.references import TRUSTED, ReferencePolicy
 from mail.swarms_json.types import SwarmsJSONAgent
 from mail.swarms_json.utils import build_agent_from_swarms_json
@@ -256,7 +256,7 @@ class MAILAgentTemplate:
             ConfigError: as `from_swarms_json`.
         """
         return MAILAgentTemplate.from_swarms_json(
-            parse_object(json_str, "agent"), actions_by_name, references=references
+            parse_json(json_str, "agent"), actions_by_name, references=references
         )
 
     @staticmethod

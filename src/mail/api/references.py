@@ -8,7 +8,6 @@ from typing import Any
 from mail.core.suggest import attribute_hint
 from mail.errors import ConfigError, MAILError, WrongReference
 from mail.redaction import redact_foreign
-from mail.swarms_json.decode import parse_json
 from mail.swarms_json.references import (
     PYTHON_PREFIX,
     TRUSTED,
@@ -98,8 +97,8 @@ def check_params(params: dict[str, Any], what: str) -> None:
     Raises:
         ConfigError: a reference cannot be imported.
     """
-    for text in _texts(_with_prompt_reference(params)):
-        if text.startswith(PYTHON_PREFIX):
+    for text in _parts(_with_prompt_reference(params)):
+        if isinstance(text, str) and text.startswith(PYTHON_PREFIX):
             load_object(text, what)
     _check_scripts(params, what, TRUSTED)
 
@@ -133,21 +132,12 @@ def fresh_copy(value: Any) -> Any:
     return value
 
 
-def parse_object(text: str, what: str) -> Any:
-    """Read one JSON value.
-
-    Raises:
-        ConfigError: the text is not JSON, or not JSON that every reader reads alike.
-    """
-    return parse_json(text, what)
-
-
 def _check_scripts(params: dict[str, Any], what: str, references: ReferencePolicy) -> None:
     """Check models that are scripts: they are imported, too, when the agent is built."""
     from mail.llm.resolve import SCRIPTED_PREFIX
 
-    for text in _texts(params):
-        if text.startswith(SCRIPTED_PREFIX):
+    for text in _parts(params):
+        if isinstance(text, str) and text.startswith(SCRIPTED_PREFIX):
             load_object(text.removeprefix(SCRIPTED_PREFIX), what, references)
 
 
@@ -173,7 +163,7 @@ def _check_models(params: dict[str, Any], allowed: RemoteParameters) -> None:
         return provider_of(load_library(), llm)
 
     check = partial(check_remote_llm, rules=allowed.models, provider_of=provider_of_bare_name)
-    for holder in _objects(params):
+    for holder in (part for part in _parts(params) if isinstance(part, dict)):
         llm, model = holder.get("llm"), holder.get("model")
         if isinstance(llm, str) and llm.strip() and not is_scripted(llm):
             proxied = holder.get("use_proxy")
@@ -182,20 +172,12 @@ def _check_models(params: dict[str, Any], allowed: RemoteParameters) -> None:
             check(model if model.startswith(_OPENAI) else _OPENAI + model, use_proxy=False)
 
 
-def _objects(value: object) -> Iterator[dict[str, Any]]:
-    if isinstance(value, dict):
-        yield value
-        value = list(value.values())
-    for part in value if isinstance(value, list) else ():
-        yield from _objects(part)
-
-
-def _texts(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
+def _parts(value: object) -> Iterator[Any]:
+    """Yield a value and all that is inside its dictionaries and lists."""
+    yield value
+    if isinstance(value, dict | list):
         for part in value.values() if isinstance(value, dict) else value:
-            yield from _texts(part)
+            yield from _parts(part)
 
 
 def _reason(error: BaseException) -> str:

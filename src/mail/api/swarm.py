@@ -14,7 +14,6 @@ from mail.api.definitions import ActionImporter, add_mcp_actions, load_actions
 from mail.api.federation import LibraryFederation
 from mail.api.graph import Matrix, introduce, part_of, read_matrix, targets_after
 from mail.api.posting import ManualStepper, MessagePoster
-from mail.api.references import parse_object
 from mail.api.validation import (
     AgentLike,
     actions_by_name,
@@ -45,6 +44,7 @@ from mail.db.store import Store
 from mail.errors import ConfigError
 from mail.factories.checks import check_texts
 from mail.services.preferences import checked_memories, memories_in
+from mail.swarms_json.decode import parse_json
 from mail.swarms_json.names import check_participant_names, check_teams
 from mail.swarms_json.references import TRUSTED, ReferencePolicy
 from mail.swarms_json.types import SwarmsJSONParticipant, SwarmsJSONSwarm, SwarmsJSONTeam
@@ -851,7 +851,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
             ConfigError, WrongReference: as `from_swarms_json`.
         """
         return MAILSwarmTemplate.from_swarms_json(
-            parse_object(json_str, "swarm"),
+            parse_json(json_str, "swarm"),
             task_message_limit,
             references=references,
             enable_teams=enable_teams,

@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 from mail.api.agents import MAILAgentTemplate
 from mail.api.swarm import MAILSwarm, MAILSwarmTemplate
 from mail.config.env import setting
-from mail.core.agents import AgentFunction, AgentOutput, ToolChoice
+from mail.core.agents import AgentOutput, ToolChoice
 from mail.core.tools.call import AgentToolCall
 from mail.core.wire import MAILMessage
 from mail.db.store import Store
@@ -30,7 +30,7 @@ from mail.examples.mafia.prompts import (
     create_agent_system_prompt,
     create_narrator_system_prompt,
 )
-from mail.examples.mafia.roles import DETECTIVE, DOCTOR, Role, calculate_roles, pick_personas
+from mail.examples.mafia.roles import DETECTIVE, DOCTOR, calculate_roles, pick_personas
 from mail.examples.mafia.state import (
     Agent,
     GamePhase,
@@ -399,18 +399,15 @@ async def _words(game: Game, name: str, step: Callable[[], Awaitable[MAILMessage
 
 
 async def hold_section(
-    game: Game,
-    deed: Deed,
-    players: Sequence[Agent],
-    options: Callable[[Agent], list[str]],
+    game: Game, deed: Deed, players: Sequence[Agent], names: Sequence[str]
 ) -> dict[str, str]:
     """Ask players for a choice, one after the other, and have the narrator record what they chose.
 
     Args:
         game: The game.
         deed: What they choose somebody for.
-        players: Who is asked.
-        options: Whom a player may choose; one who has no choice is not asked.
+        players: Who is asked; one who has no choice is not.
+        names: Whom they may choose; of the living only a doctor may choose themselves.
 
     Returns:
         Player to choice, in the order of the answers; without those who chose nobody.
@@ -418,7 +415,11 @@ async def hold_section(
     Raises:
         CalledOffError: too many steps in a row have failed.
     """
-    choices = {player.name: names for player in players if (names := options(player))}
+    choices: dict[str, list[str]] = {}
+    for player in players:
+        options = [name for name in names if deed is Deed.PROTECT or name != player.name]
+        if options:
+            choices[player.name] = options
     game.docket = docket = Docket(deed, choices)
     try:
         for name in choices:
@@ -465,39 +466,15 @@ async def play_night(game: Game) -> None:
     game.phase = GamePhase.NIGHT
     game.transcript.chapter(f"Night {game.day_number}")
     await narrate(game, cues.nightfall(game))
-    game.protected_player = await _alone(game, DOCTOR, Deed.PROTECT, lambda player: _names(game))
-    looked_into = await _alone(
-        game, DETECTIVE, Deed.INVESTIGATE, lambda player: _others(game, player)
-    )
-    if looked_into is not None:
-        game.findings[looked_into] = game.get_player_by_name(looked_into).is_mafia
-    game.night_votes = await hold_section(
-        game, Deed.KILL, game.get_mafia_members(), lambda player: _townspeople(game)
-    )
+    names = [player.name for player in game.living]
+    protected = await hold_section(game, Deed.PROTECT, game.having(DOCTOR), names)
+    game.protected_player = next(iter(protected.values()), None)
+    looked_into = await hold_section(game, Deed.INVESTIGATE, game.having(DETECTIVE), names)
+    for name in looked_into.values():
+        game.findings[name] = game.get_player_by_name(name).is_mafia
+    townspeople = [player.name for player in game.living if not player.is_mafia]
+    game.night_votes = await hold_section(game, Deed.KILL, game.get_mafia_members(), townspeople)
     game.phase = GamePhase.RESOLUTION
-
-
-async def _alone(
-    game: Game, role: Role, deed: Deed, options: Callable[[Agent], list[str]]
-) -> str | None:
-    """Ask the one player of a role, if that player lives."""
-    players = game.having(role)
-    if not players:
-        return None
-    chosen = await hold_section(game, deed, players, options)
-    return next(iter(chosen.values()), None)
-
-
-def _names(game: Game) -> list[str]:
-    return [player.name for player in game.living]
-
-
-def _others(game: Game, player: Agent) -> list[str]:
-    return [name for name in _names(game) if name != player.name]
-
-
-def _townspeople(game: Game) -> list[str]:
-    return [player.name for player in game.living if not player.is_mafia]
 
 
 async def play_day(game: Game, news: str) -> str:
@@ -511,82 +488,52 @@ async def play_day(game: Game, news: str) -> str:
         CalledOffError: too many steps in a row have failed.
     """
     game.transcript.chapter(f"Day {game.day_number}")
-    await _discuss(game, news)
-    candidates = await _nominate(game)
-    decision = await _vote(game, candidates)
-    game.phase = GamePhase.RESOLUTION
-    await narrate(game, cues.verdict(game, decision))
-    return decision
-
-
-async def _discuss(game: Game, news: str) -> None:
     game.phase = GamePhase.DISCUSSION
     game.open_floor()
     await narrate(game, cues.dawn(game, news))
     for player in game.close_floor():
         await speak(game, player, cues.floor(game, player))
-
-
-async def _nominate(game: Game) -> list[str]:
     game.phase = GamePhase.NOMINATION
     names = [player.name for player in game.living]
-    nominations = await hold_section(
-        game,
-        Deed.NOMINATE,
-        game.living,
-        lambda player: [name for name in names if name != player.name],
-    )
-    return candidates_of(nominations)
-
-
-async def _vote(game: Game, candidates: list[str]) -> str:
-    if not candidates:
-        return "Nobody was nominated, so nobody has to go."
-    game.phase = GamePhase.VOTE
-    votes = await hold_section(
-        game,
-        Deed.VOTE,
-        game.living,
-        lambda player: [name for name in candidates if name != player.name],
-    )
-    outcast = voted_out(votes)
-    if outcast is None:
-        return "No candidate got more votes than every other, so nobody has to go."
-    return game.leave(outcast, "voted out of the town")
+    candidates = candidates_of(await hold_section(game, Deed.NOMINATE, game.living, names))
+    decision = "Nobody was nominated, so nobody has to go."
+    if candidates:
+        game.phase = GamePhase.VOTE
+        outcast = voted_out(await hold_section(game, Deed.VOTE, game.living, candidates))
+        decision = "No candidate got more votes than every other, so nobody has to go."
+        if outcast is not None:
+            decision = game.leave(outcast, "voted out of the town")
+    game.phase = GamePhase.RESOLUTION
+    await narrate(game, cues.verdict(game, decision))
+    return decision
 
 
 def build_agent_swarm(agents: Sequence[MAILAgentTemplate]) -> MAILSwarmTemplate:
     """Return the swarm of a game: the narrator and the players, and the referee."""
-    return MAILSwarmTemplate(
-        name="mafia",
-        agents=[*agents, _referee_template()],
-        entrypoint=NARRATOR,
-        description="A game of Mafia, played step by step",
-    )
-
-
-def _referee_template() -> MAILAgentTemplate:
-    return MAILAgentTemplate(
+    referee = MAILAgentTemplate(
         name=REFEREE,
-        factory=_make_referee,
+        factory=lambda **params: _close_task,
         comm_targets=[],
         actions=[],
         agent_params={},
         enable_entrypoint=True,
         can_complete_tasks=True,
     )
+    return MAILSwarmTemplate(
+        name="mafia",
+        agents=[*agents, referee],
+        entrypoint=NARRATOR,
+        description="A game of Mafia, played step by step",
+    )
 
 
-def _make_referee(**params: Any) -> AgentFunction:
-    async def close_task(messages: list[dict[str, Any]], tool_choice: ToolChoice) -> AgentOutput:
-        """Complete the task with the last line of the step's payload."""
-        result = str(messages[-1]["content"]).rpartition("\n")[2]
-        call = AgentToolCall(
-            tool_name="task_complete",
-            tool_args={"finish_message": result},
-            tool_call_id="close_game",
-            completion={"role": "assistant", "content": result},
-        )
-        return None, [call]
-
-    return close_task
+async def _close_task(messages: list[dict[str, Any]], tool_choice: ToolChoice) -> AgentOutput:
+    """Complete the task with the last line of the step's payload."""
+    result = str(messages[-1]["content"]).rpartition("\n")[2]
+    call = AgentToolCall(
+        tool_name="task_complete",
+        tool_args={"finish_message": result},
+        tool_call_id="close_game",
+        completion={"role": "assistant", "content": result},
+    )
+    return None, [call]
