@@ -15,7 +15,6 @@ from mail.cli import main
 from mail.db.inspect import look_at_store
 from mail.db.postgres.driver import PostgresStore
 from mail.db.records import SwarmClaim
-from mail.db.sqlite.lock import DatabaseLock
 from mail.db.urls import open_store
 from mail.net.endpoints import missing_token
 from mail.net.signatures import SigningKeys
@@ -334,15 +333,15 @@ class TestSQLite:
         assert line.startswith(f"ok {place / 'mail.db'}: schema ")
         assert line.endswith(", up to date")
         assert done.of("auth") == ["ok built-in, 1 token in the store"]
-        lock = DatabaseLock(place / "mail.db")
-        lock.acquire()
+        store = open_store(f"sqlite:///{place / 'mail.db'}")
+        asyncio.run(store.open())
         try:
             done = check("--store", url)
             assert done.code == 0
             assert f"in use by the process with pid {os.getpid()}" in done.of("store")[0]
             assert done.of("store")[0].startswith("warning ")
         finally:
-            lock.release()
+            asyncio.run(store.close())
 
     def test_other_swarms_in_the_file_are_no_matter_but_for_an_upgrade(
         self, check: Check, place: Path

@@ -320,25 +320,22 @@ class TestSwarms:
         await whole.close()
         assert users_of(name.resolve(), "alpha") == []
 
-    async def test_lock_files_suffice_where_there_are_no_locks_on_bytes(
-        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    async def test_locks_of_processes_suffice_where_there_are_none_of_descriptions(
+        self, path: Path
     ) -> None:
-        monkeypatch.setattr("mail.db.sqlite.lock._TAKE", None)
-        monkeypatch.setattr("mail.db.sqlite.lock._ASK", None)
-        first, second = SQLiteStore(path, swarm="alpha"), SQLiteStore(path, swarm="beta")
-        for store, swarm in ((first, "alpha"), (second, "beta")):
-            await store.open()
-            await write(store, swarm)
-        assert "swarm 'alpha' in " in await refused(path, "alpha")
-        assert "is in use by " in await refused(path)
-        await second.close()
-        await second.open()
-        for store in (first, second):
-            await store.close()
-        whole = SQLiteStore(path)
-        await whole.open()
-        assert "is in use by " in await refused(path, "alpha")
-        await whole.close()
+        def start(swarm: str) -> "subprocess.Popen[str]":
+            return run(
+                f"import fcntl\ndel fcntl.F_OFD_SETLK, fcntl.F_OFD_GETLK\n{OWN}", path, swarm
+            )
+
+        with start("alpha") as alpha, start("beta") as beta:
+            for process in (alpha, beta):
+                assert process.stdout is not None
+                assert process.stdout.readline() == "open\n"
+            with start("alpha") as second:
+                assert second.wait(30) == 1
+            for process in (alpha, beta):
+                process.kill()
 
     async def test_refusals_name_the_process(
         self, path: Path, alpha: "subprocess.Popen[str]"
