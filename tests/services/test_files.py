@@ -213,9 +213,10 @@ async def test_uploads_and_deletions_of_one_content_at_once_lose_nothing(files: 
 
 async def test_nobody_else_may_read_what_is_kept(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "new" / "mail-files")
-    async with folder.blobs().spool() as spool:
+    blobs = folder.blobs()
+    async with blobs.spool() as spool:
         await spool.write(b"secret")
-        await spool.keep()
+        await blobs.keep(spool)
     made = [folder.folder, *(path for path in folder.folder.rglob("*") if path.is_dir())]
     assert len(made) > 2
     assert {path.stat().st_mode & 0o777 for path in made} == {0o700}
@@ -355,7 +356,7 @@ def spooled(blobs: Blobs) -> Callable[[], Awaitable[None]]:
         async with blobs.spool() as spool:
             await spool.write(b"x")
             await spool.end()
-            await spool.keep()
+            await blobs.keep(spool)
 
     return act
 
@@ -383,7 +384,7 @@ async def through(mebibytes: int) -> None:
         for _ in range(mebibytes * 16):
             await spool.write(os.urandom(64 * 1024))
         sha256 = await spool.end()
-        await spool.keep()
+        await blobs.keep(spool)
     async with blobs.read(sha256, 0, spool.size) as found:
         assert sum([len(piece) async for piece in found]) == spool.size
 

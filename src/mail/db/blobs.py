@@ -13,10 +13,11 @@ import os
 import re
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Final, ParamSpec, Protocol, TypeVar
+from typing import Any, BinaryIO, Final, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
 from mail.errors import ConfigError, StoreError, StoreFull
@@ -39,12 +40,21 @@ NOT_OURS: Final = (
 _SHOWN: Final = 64
 
 
-class Spool(Protocol):
-    """A content that is being written."""
+class Spool:
+    """A content that is being written to a file of this machine."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.size = 0
+        """Its bytes so far."""
+        self._hash = hashlib.sha256()
+        self._waiting: list[bytes] = []
+        self._waits = 0
 
     @property
-    def size(self) -> int:
-        """Its bytes so far."""
+    def sha256(self) -> str:
+        """The hash of what was written; of everything after `end`."""
+        return self._hash.hexdigest()
 
     async def write(self, piece: bytes) -> None:
         """Append bytes.
@@ -53,6 +63,11 @@ class Spool(Protocol):
             StoreFull: there is no room for them.
             StoreError: they cannot be written.
         """
+        self._waiting.append(piece)
+        self._waits += len(piece)
+        self.size += len(piece)
+        if self._waits >= PIECE:
+            await self._flush()
 
     async def end(self) -> str:
         """Write what is left; return the content's sha256.
@@ -60,20 +75,52 @@ class Spool(Protocol):
         Raises:
             StoreFull, StoreError: see `write`.
         """
+        await self._flush()
+        return self.sha256
 
-    async def keep(self) -> None:
-        """Put the content, which has ended, in its place, so that it survives a power loss.
+    async def _flush(self) -> None:
+        pieces, self._waiting, self._waits = self._waiting, [], 0
+        await in_thread(self._write, pieces)
 
-        Whoever calls it holds it (`Blobs.held`).
+    def _write(self, pieces: list[bytes]) -> None:
+        for piece in pieces:
+            self._hash.update(piece)
+            self.file.write(piece)
+
+
+class Blobs(ABC):
+    """The contents of a swarm's files.
+
+    Args:
+        swarm: The swarm.
+        database: The id of the database that knows of them.
+    """
+
+    def __init__(self, swarm: str, database: str) -> None:
+        shown = re.sub(r"[^A-Za-z0-9_-]", "_", swarm)[:_SHOWN]
+        # No other swarm has this name, on any file system.
+        self.name = f"{shown}-{hashlib.sha256(swarm.encode()).hexdigest()[:16]}"
+        self.database = database
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def held(self, sha256: str) -> AsyncIterator[None]:
+        """Do one thing at a time with a content."""
+        lock = self._locks.setdefault(sha256, asyncio.Lock())
+        async with lock:
+            yield
+
+    def place(self, sha256: str) -> str:
+        """Return where a content is: its path, or its key.
 
         Raises:
-            StoreFull, StoreError: it cannot be kept.
+            StoreError: the hash is none.
         """
+        if not HASH.fullmatch(sha256):
+            raise StoreError("a stored file has no valid hash")
+        return f"{self.name}/{sha256[:2]}/{sha256}"
 
-
-class Blobs(Protocol):
-    """The contents of a swarm's files."""
-
+    @abstractmethod
     async def check(self) -> None:
         """See at the start whether they can be used.
 
@@ -81,12 +128,25 @@ class Blobs(Protocol):
             ConfigError: they cannot, because of a setting, or as they are another database's.
         """
 
+    @abstractmethod
     def spool(self) -> AbstractAsyncContextManager[Spool]:
-        """Begin a content; what was not kept is gone at the end."""
+        """Begin a content; what was not kept is gone at the end.
 
-    def held(self, sha256: str) -> AbstractAsyncContextManager[None]:
-        """Do one thing at a time with a content."""
+        Raises:
+            StoreFull, StoreError: it cannot be written.
+        """
 
+    @abstractmethod
+    async def keep(self, spool: Spool) -> None:
+        """Put a content that has ended in its place, so that it survives a power loss.
+
+        Whoever calls it holds it (`held`).
+
+        Raises:
+            StoreFull, StoreError: it cannot be kept.
+        """
+
+    @abstractmethod
     def read(
         self, sha256: str, start: int, size: int
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
@@ -96,9 +156,11 @@ class Blobs(Protocol):
             StoreError: it is not there, or cannot be read.
         """
 
+    @abstractmethod
     async def drop(self, sha256: str) -> None:
         """Remove a content, if it is there. Whoever calls it holds it."""
 
+    @abstractmethod
     def unused_for(self, seconds: float) -> AsyncIterator[list[str]]:
         """Yield what was kept, the last time, so long ago, in parts; and tidy up on the way.
 
@@ -107,98 +169,15 @@ class Blobs(Protocol):
         """
 
 
-class HashLocks:
-    """`Blobs.held`."""
-
-    def __init__(self) -> None:
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-
-    @asynccontextmanager
-    async def held(self, sha256: str) -> AsyncIterator[None]:
-        """See `Blobs.held`."""
-        lock = self._locks.setdefault(sha256, asyncio.Lock())
-        async with lock:
-            yield
-
-
-class SpoolFile:
-    """A content that is being written to a file of this machine: a `Spool` but for `keep`."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.size = 0
-        self._file = file
-        self._hash = hashlib.sha256()
-        self._waiting: list[bytes] = []
-        self._waits = 0
-
-    async def write(self, piece: bytes) -> None:
-        """See `Spool.write`."""
-        self._waiting.append(piece)
-        self._waits += len(piece)
-        self.size += len(piece)
-        if self._waits >= PIECE:
-            await self._flush()
-
-    async def _flush(self) -> None:
-        pieces, self._waiting, self._waits = self._waiting, [], 0
-        await in_thread(self._write, pieces)
-
-    def _write(self, pieces: list[bytes]) -> None:
-        for piece in pieces:
-            self._hash.update(piece)
-            self._file.write(piece)
-
-    async def end(self) -> str:
-        """See `Spool.end`."""
-        await self._flush()
-        return self._hash.hexdigest()
-
-
-class _FolderSpool(SpoolFile):
-    """See `Spool`."""
-
-    def __init__(self, folder: Path, file: BinaryIO, path: Path) -> None:
-        super().__init__(file)
-        self._folder = folder
-        self._path = path
-
-    async def keep(self) -> None:
-        """See `Spool.keep`."""
-        await in_thread(self._keep)
-
-    def _keep(self) -> None:
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        place = _place(self._folder, self._hash.hexdigest())
-        if not place.parent.is_dir():
-            _make_folder(place.parent)
-            _sync_folder(self._folder)
-        self._path.replace(place)
-        _sync_folder(place.parent)
-
-    def discard(self) -> None:
-        """Close the file, and remove it if it was not kept."""
-        with suppress(OSError):
-            self._file.close()
-        self._path.unlink(missing_ok=True)
-
-
-class FolderBlobs(HashLocks):
-    """`Blobs` in a folder, which is made when there is something to put into it.
-
-    Args:
-        folder: The folder of all swarms.
-        swarm: The swarm.
-        database: The id of the database that knows of them.
-    """
+class FolderBlobs(Blobs):
+    """`Blobs` in a folder of all swarms, which is made when there is something to put into it."""
 
     def __init__(self, folder: Path, swarm: str, database: str) -> None:
-        super().__init__()
-        self._folder = folder.absolute() / folder_name(swarm)
-        self._database = database
+        super().__init__(swarm, database)
+        self._root = folder.absolute()
+        self._folder = self._root / self.name
 
     async def check(self) -> None:
-        """See `Blobs.check`."""
         try:
             await in_thread(self._claim_what_is_there)
         except StoreError as error:
@@ -217,36 +196,46 @@ class FolderBlobs(HashLocks):
         mark = self._folder / MARK
         if not mark.exists() or not mark.stat().st_size:
             with mark.open("wb") as made:
-                made.write(self._database.encode())
+                made.write(self.database.encode())
                 made.flush()
                 os.fsync(made.fileno())
-        if mark.read_text("utf-8", "replace") != self._database:
+        if mark.read_text("utf-8", "replace") != self.database:
             raise StoreError(NOT_OURS.format(place=self._folder))
 
     @asynccontextmanager
-    async def spool(self) -> AsyncIterator[_FolderSpool]:
-        """See `Blobs.spool`."""
-        async with opened(self._begin, _FolderSpool.discard) as made:
-            yield made
+    async def spool(self) -> AsyncIterator[Spool]:
+        async with opened(self._begin, _discard) as file:
+            yield Spool(file)
 
-    def _begin(self) -> _FolderSpool:
+    def _begin(self) -> BinaryIO:
         coming = self._folder / _COMING
         _make_folder(coming)
         self._claim()
         path = coming / secrets.token_hex(16)
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        return _FolderSpool(self._folder, os.fdopen(file, "wb"), path)
+        path.touch(0o600, exist_ok=False)
+        return path.open("wb")
+
+    async def keep(self, spool: Spool) -> None:
+        await in_thread(self._keep, spool)
+
+    def _keep(self, spool: Spool) -> None:
+        spool.file.flush()
+        os.fsync(spool.file.fileno())
+        place = self._root / self.place(spool.sha256)
+        if not place.parent.is_dir():
+            _make_folder(place.parent)
+            _sync_folder(self._folder)
+        Path(spool.file.name).replace(place)
+        _sync_folder(place.parent)
 
     @asynccontextmanager
     async def read(self, sha256: str, start: int, size: int) -> AsyncIterator[AsyncIterator[bytes]]:
-        """See `Blobs.read`."""
-        path = _place(self._folder, sha256)
+        path = self._root / self.place(sha256)
         async with opened(lambda: path.open("rb"), close) as file:
             yield _pieces(file, start, size)
 
     async def drop(self, sha256: str) -> None:
-        """See `Blobs.drop`."""
-        await in_thread(lambda: _place(self._folder, sha256).unlink(missing_ok=True))
+        await in_thread((self._root / self.place(sha256)).unlink, missing_ok=True)
 
     async def everything(self) -> AsyncIterator[list[str]]:
         """Yield what there is, whosever it is, in parts."""
@@ -254,7 +243,6 @@ class FolderBlobs(HashLocks):
             yield await in_thread(_older, part, math.inf)
 
     async def unused_for(self, seconds: float) -> AsyncIterator[list[str]]:
-        """See `Blobs.unused_for`."""
         before = time.time() - seconds
         await in_thread(self._claim_what_is_there)
         for part in await in_thread(_entries, self._folder):
@@ -279,16 +267,11 @@ def close(file: BinaryIO) -> None:
     file.close()
 
 
-def folder_name(swarm: str) -> str:
-    """Return a name for a swarm's folder that no other swarm has, on any file system."""
-    shown = re.sub(r"[^A-Za-z0-9_-]", "_", swarm)[:_SHOWN]
-    return f"{shown}-{hashlib.sha256(swarm.encode()).hexdigest()[:16]}"
-
-
-def _place(folder: Path, sha256: str) -> Path:
-    if not HASH.fullmatch(sha256):
-        raise StoreError("a stored file has no valid hash")
-    return folder / sha256[:2] / sha256
+def _discard(file: BinaryIO) -> None:
+    """Close a file, and remove it if it was not kept."""
+    with suppress(OSError):
+        file.close()
+    Path(file.name).unlink(missing_ok=True)
 
 
 def _make_folder(folder: Path) -> None:

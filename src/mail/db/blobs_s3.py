@@ -10,7 +10,6 @@ import re
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 from urllib.parse import urlsplit
@@ -20,10 +19,9 @@ from mail.db.blobs import (
     MARK,
     NOT_OURS,
     PIECE,
-    HashLocks,
-    SpoolFile,
+    Blobs,
+    Spool,
     close,
-    folder_name,
     in_thread,
     opened,
     to_the_end,
@@ -69,110 +67,12 @@ class S3Place(NamedTuple):
         return cls(bucket, prefix.strip("/"))
 
 
-@dataclass(slots=True, eq=False)
-class _Bucket:
-    """The requests to a bucket, below a prefix."""
-
-    store: "S3Store"
-    name: str
-    sending: asyncio.Semaphore
-
-    async def get(self, key: str) -> bytes | None:
-        """Return a small object, or None."""
-        import obstore
-
-        with _as_store_errors(self.name):
-            try:
-                found = await obstore.get_async(self.store, key)
-                return bytes(await found.bytes_async())
-            except FileNotFoundError as error:
-                if "NoSuchBucket" in str(error):
-                    raise
-                return None
-
-    async def put(self, key: str, content: bytes) -> None:
-        """Write a small object."""
-        import obstore
-
-        with _as_store_errors(self.name):
-            await obstore.put_async(self.store, key, content)
-
-    async def send(self, key: str, file: BinaryIO, size: int) -> None:
-        """Write an object from a file, in parts if it is large."""
-        import obstore
-
-        part = max(PART, size // _MOST_PARTS + 1)
-        await in_thread(file.seek, 0)
-        async with self.sending:
-            if size <= part:
-                await self.put(key, await in_thread(file.read, size))
-                return
-            with _as_store_errors(self.name):
-                await obstore.put_async(
-                    self.store, key, _pieces(file), chunk_size=part, max_concurrency=2
-                )
-
-    async def size(self, key: str) -> int | None:
-        """Return how large an object is, or None if there is none."""
-        import obstore
-
-        with _as_store_errors(self.name):
-            try:
-                return (await obstore.head_async(self.store, key))["size"]
-            except FileNotFoundError:
-                return None
-
-    async def range(self, key: str, start: int, end: int) -> bytes:
-        """Return some bytes of an object."""
-        import obstore
-
-        with _as_store_errors(self.name):
-            return bytes(await obstore.get_range_async(self.store, key, start=start, end=end))
-
-    async def drop(self, key: str) -> None:
-        """Remove an object, if it is there."""
-        import obstore
-
-        with _as_store_errors(self.name):
-            await obstore.delete_async(self.store, key)
-
-    async def listed(self, prefix: str) -> AsyncIterator[list[tuple[str, datetime]]]:
-        """Yield the names of all objects below a prefix, and when each was written."""
-        import obstore
-
-        listing = obstore.list(self.store, prefix, chunk_size=_LISTED)
-        while True:
-            with _as_store_errors(self.name):
-                try:
-                    batch = await anext(listing)
-                except StopAsyncIteration:
-                    return
-            yield [(one["path"].rpartition("/")[2], one["last_modified"]) for one in batch]
-
-
-class _S3Spool(SpoolFile):
-    """See `mail.db.blobs.Spool`."""
-
-    def __init__(self, file: BinaryIO, bucket: _Bucket, folder: str) -> None:
-        super().__init__(file)
-        self._bucket = bucket
-        self._folder = folder
-
-    async def keep(self) -> None:
-        """See `mail.db.blobs.Spool.keep`."""
-        key = _key(self._folder, self._hash.hexdigest())
-        if await self._bucket.size(key) != self.size:
-            # A transfer that is dropped, and not told to end, leaves its parts in the bucket.
-            await to_the_end(self._bucket.send(key, self._file, self.size))
-
-
-class S3Blobs(HashLocks):
+class S3Blobs(Blobs):
     """`mail.db.blobs.Blobs` in a bucket, with the same names as in a folder.
 
     Args:
         place: Where they are.
-        swarm: The swarm.
-        database: The id of the database that knows of them.
+        swarm, database: See `Blobs`.
         environ: The environment, which has the keys, the region and the address.
 
     Raises:
@@ -182,27 +82,34 @@ class S3Blobs(HashLocks):
     def __init__(
         self, place: S3Place, swarm: str, database: str, environ: Mapping[str, str]
     ) -> None:
-        super().__init__()
-        self._folder = folder_name(swarm)
-        self._database = database
+        super().__init__(swarm, database)
+        self._store = _open(place, environ)
+        self._bucket = place.bucket
+        self._mark = f"{self.name}/{MARK}"
         self._claimed = False
-        self._bucket = _Bucket(_open(place, environ), place.bucket, asyncio.Semaphore(_AT_ONCE))
+        self._sending = asyncio.Semaphore(_AT_ONCE)
 
     async def check(self) -> None:
-        """See `mail.db.blobs.Blobs.check`."""
         try:
             await self._claim()
-            await self._bucket.put(f"{self._folder}/{MARK}", self._database.encode())
+            await self._put(self._mark, self.database.encode())
         except StoreError as error:
             raise ConfigError(f"[server.files] url: {error}") from error
 
-    async def reach(self) -> None:
-        """See whether the bucket is there; nothing is changed.
+    async def reach(self) -> bytes | None:
+        """See whether the bucket is there, and return whose the contents are; nothing is changed.
 
         Raises:
             StoreError: it is not, or refuses the keys.
         """
-        await self._bucket.get(f"{self._folder}/{MARK}")
+        with self._requests() as obstore:
+            try:
+                found = await obstore.get_async(self._store, self._mark)
+                return bytes(await found.bytes_async())
+            except FileNotFoundError as error:
+                if "NoSuchBucket" in str(error):
+                    raise
+                return None
 
     async def _claim(self) -> None:
         """Note whose the contents are, if nobody has done so.
@@ -210,58 +117,96 @@ class S3Blobs(HashLocks):
         Raises:
             StoreError: they are another database's.
         """
-        key = f"{self._folder}/{MARK}"
-        known = await self._bucket.get(key)
+        known = await self.reach()
         if not known:
-            await self._bucket.put(key, self._database.encode())
-        elif known != self._database.encode():
-            place = f"'{self._folder}' in the bucket '{self._bucket.name}'"
+            await self._put(self._mark, self.database.encode())
+        elif known != self.database.encode():
+            place = f"'{self.name}' in the bucket '{self._bucket}'"
             raise StoreError(NOT_OURS.format(place=place))
         self._claimed = True
 
     @asynccontextmanager
-    async def spool(self) -> AsyncIterator[_S3Spool]:
-        """See `mail.db.blobs.Blobs.spool`."""
+    async def spool(self) -> AsyncIterator[Spool]:
         if not self._claimed:
             await self._claim()
-        async with opened(_unnamed, close) as file:
-            yield _S3Spool(file, self._bucket, self._folder)
+        async with opened(lambda: cast(BinaryIO, tempfile.TemporaryFile()), close) as file:
+            yield Spool(file)
+
+    async def keep(self, spool: Spool) -> None:
+        key = self.place(spool.sha256)
+        if await self._size(key) != spool.size:
+            # A transfer that is dropped, and not told to end, leaves its parts in the bucket.
+            await to_the_end(self._send(key, spool))
+
+    async def _put(self, key: str, content: object, **how: int) -> None:
+        with self._requests() as obstore:
+            await obstore.put_async(self._store, key, content, **how)
+
+    async def _send(self, key: str, spool: Spool) -> None:
+        """Write an object from a file, in parts if it is large."""
+        part = max(PART, spool.size // _MOST_PARTS + 1)
+        await in_thread(spool.file.seek, 0)
+        async with self._sending:
+            if spool.size <= part:
+                await self._put(key, await in_thread(spool.file.read, spool.size))
+            else:
+                await self._put(key, _pieces(spool.file), chunk_size=part, max_concurrency=2)
+
+    async def _size(self, key: str) -> int | None:
+        with self._requests() as obstore:
+            try:
+                return int((await obstore.head_async(self._store, key))["size"])
+            except FileNotFoundError:
+                return None
 
     @asynccontextmanager
     async def read(self, sha256: str, start: int, size: int) -> AsyncIterator[AsyncIterator[bytes]]:
-        """See `mail.db.blobs.Blobs.read`."""
-        key = _key(self._folder, sha256)
-        known = await self._bucket.size(key)
+        key = self.place(sha256)
+        known = await self._size(key)
         if known is None or known < start + size:
             raise StoreError("a stored file is gone from the bucket, or shorter than it was")
         yield self._ranges(key, start, start + size)
 
     async def _ranges(self, key: str, start: int, end: int) -> AsyncIterator[bytes]:
         for at in range(start, end, _RANGE):
-            content = await self._bucket.range(key, at, min(at + _RANGE, end))
+            with self._requests() as obstore:
+                some = await obstore.get_range_async(
+                    self._store, key, start=at, end=min(at + _RANGE, end)
+                )
+            content = bytes(some)
             for begin in range(0, len(content), PIECE):
                 yield content[begin : begin + PIECE]
 
     async def drop(self, sha256: str) -> None:
-        """See `mail.db.blobs.Blobs.drop`."""
-        await self._bucket.drop(_key(self._folder, sha256))
+        with self._requests() as obstore:
+            await obstore.delete_async(self._store, self.place(sha256))
 
     async def unused_for(self, seconds: float) -> AsyncIterator[list[str]]:
-        """See `mail.db.blobs.Blobs.unused_for`."""
         before = datetime.now(UTC) - timedelta(seconds=seconds)
         await self._claim()
-        async for found in self._bucket.listed(f"{self._folder}/"):
+        with self._requests() as obstore:
+            listing = obstore.list(self._store, f"{self.name}/", chunk_size=_LISTED)
+        while True:
+            with self._requests():
+                batch = await anext(listing, None)
+            if batch is None:
+                return
+            found = [(each["path"].rpartition("/")[2], each["last_modified"]) for each in batch]
             yield [name for name, at in found if HASH.fullmatch(name) and at < before]
 
+    @contextmanager
+    def _requests(self) -> Iterator[Any]:
+        """Yield `obstore`; what the service refuses is told in our words.
 
-def _key(folder: str, sha256: str) -> str:
-    if not HASH.fullmatch(sha256):
-        raise StoreError("a stored file has no valid hash")
-    return f"{folder}/{sha256[:2]}/{sha256}"
+        Its own repeat the request, with the key's id.
+        """
+        import obstore
+        from obstore.exceptions import BaseError
 
-
-def _unnamed() -> BinaryIO:
-    return cast(BinaryIO, tempfile.TemporaryFile())
+        try:
+            yield obstore
+        except (BaseError, FileNotFoundError) as error:
+            raise StoreError(_reason(str(error), self._bucket)) from None
 
 
 async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
@@ -319,17 +264,6 @@ def _endpoint(environ: Mapping[str, str]) -> str:
         if not good:
             raise ConfigError(f"{name}: expected an address such as 'https://s3.example.org'")
     return address
-
-
-@contextmanager
-def _as_store_errors(bucket: str) -> Iterator[None]:
-    """Tell what the service refuses in our words: its own repeat the request, with the key's id."""
-    from obstore.exceptions import BaseError
-
-    try:
-        yield
-    except (BaseError, FileNotFoundError) as error:
-        raise StoreError(_reason(str(error), bucket)) from None
 
 
 def _reason(text: str, bucket: str) -> str:

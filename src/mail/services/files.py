@@ -118,7 +118,7 @@ class DeskFiles:
                 return known
             await self.desk.admit(owner, file_size(row))
             async with self.blobs.held(sha256):
-                await spool.keep()
+                await self.blobs.keep(spool)
                 try:
                     await self.store.add_file(self.desk.swarm, row)
                 except DeskConflict:  # a repeat at the same time was faster
