@@ -11,7 +11,7 @@ from pydantic_core import from_json, to_json
 
 from mail.db.driver import Change, Dialect, Query, Verb, Verbs, read
 from mail.db.records import Owner
-from mail.db.rows import OWNED, THE_TASK
+from mail.db.rows import OWNED, THE_TASK, columns
 from mail.db.texts import text_size, whole_rows
 
 DECIDED: Final = ("accepted", "edited")
@@ -165,7 +165,7 @@ class CallFilter(NamedTuple):
 
 _READ: Final = CallRow._fields[:-1]
 """All but ``texts``, which `whole_rows` has at the end."""
-_COLUMNS: Final = ", ".join(_READ)
+_COLUMNS: Final = columns(CallRow, "texts")
 _WIDTH: Final = len(CallRow._fields)
 
 _DECIDED: Final = ", ".join(f"'{status}'" for status in DECIDED)

@@ -9,7 +9,8 @@ The verb returns a `Receipt` with the numbers that the store gave out; the calle
 that a task has ready mail. Transactions are committed in the order of the calls.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -17,11 +18,10 @@ from typing import Final, NamedTuple
 
 from mail.core.large import in_turn
 from mail.db.calls import CallRow, put_calls
-from mail.db.desk import DeskPost, ShownRow
+from mail.db.desk import DeskPost, ShownRow, add_letters, note_shown
 from mail.db.driver import Batch, Change, Insert, Query, TaskPlace, Verb, Verbs
 from mail.db.keys import put_key
 from mail.db.ledger import LedgerPart, write_ledger
-from mail.db.letters import add_letters, note_shown
 from mail.db.outbox import change_outbox
 from mail.db.preferences import FEEDBACK_TEXTS, FeedbackRow, add_feedback
 from mail.db.records import (
@@ -37,14 +37,12 @@ from mail.db.records import (
     Owner,
     TaskRow,
 )
-from mail.db.rows import INBOX_COLUMNS, OUTBOX_COLUMNS, join_lists, key_size, tool_format
+from mail.db.rows import columns, insert, key_size
 from mail.db.texts import LARGE, Lifter, text_size
 from mail.db.webhooks import WebhookRow, add_webhooks
 from mail.errors import MailTaken, StoreConflict
 
-_TAKE_MAIL: Final = f"""
-INSERT INTO inbox (swarm_name, {INBOX_COLUMNS}) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING
-"""
+_TAKE_MAIL: Final = f"{insert('inbox', 'swarm_name', columns(InboxRow))} ON CONFLICT DO NOTHING"
 
 _IS_READY: Final = "SELECT 1 FROM messages WHERE seq = $1 AND task = $2 AND state = 'ready' {}"
 
@@ -61,20 +59,15 @@ INSERT INTO messages (task, recipient, tier, interrupt, payload, control, attemp
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'ready')
 """
 
-_ADD_HISTORY: Final = """
-INSERT INTO history_entries (task, agent, entries, texts) VALUES ($1, $2, $3, $4)
-"""
+_ADD_HISTORY: Final = insert("history_entries", "task", columns(HistoryRow))
 
 _KNOWN_TEXTS: Final = "SELECT hash FROM task_texts WHERE task = $1 AND hash {}"
 
-_ADD_TEXT: Final = "INSERT INTO task_texts (task, hash, text) VALUES ($1, $2, $3)"
+_ADD_TEXT: Final = insert("task_texts", "task", "hash", "text")
 
 _ADD_BYTES: Final = "UPDATE tasks SET bytes = bytes + $1 WHERE key = $2"
 
-_ADD_OUTBOX: Final = f"""
-INSERT INTO outbox (task, {OUTBOX_COLUMNS}, texts)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
-"""
+_ADD_OUTBOX: Final = insert("outbox", "task", columns(OutboxRow, "task_id", "id"))
 
 _ANSWERED: Final = (
     "DELETE FROM outbox WHERE task = $1 AND kind = 'request' AND peer = $2 AND ref = $3"
@@ -315,7 +308,7 @@ class CommitVerbs(Verbs):
     @cached_property
     def _put_journal(self) -> str:
         return f"""
-            INSERT INTO journal (message, key, state, payload, texts) VALUES ($1, $2, $3, $4, $5)
+            {insert("journal", "message", columns(JournalRow))}
             ON CONFLICT (message, {self.sql.hashed("key")})
             DO UPDATE SET state = excluded.state, payload = excluded.payload,
                 texts = excluded.texts"""
@@ -329,8 +322,8 @@ class CommitVerbs(Verbs):
             newest[agent] = number
         values = []
         for agent, added in grown.items():
-            entries = self.sql.json(join_lists(added))
-            shape = tool_format(added)
+            entries = self.sql.json(_join_lists(added))
+            shape = _tool_format(added)
             values.append((*owner, shape, task_id, agent, entries, task, newest[agent]))
         yield Batch(self.sql.put_snapshot, values)
 
@@ -395,3 +388,24 @@ def _write_mail(commit: Commit, task: int) -> Verb[None]:
         yield from add_feedback(commit.owner, commit.feedback)
     if commit.webhooks:
         yield from add_webhooks(commit.owner.swarm, commit.webhooks)
+
+
+def _join_lists(lists: Iterable[str]) -> str:
+    """Return JSON lists, given as text, as one list."""
+    insides = (text.strip()[1:-1].strip() for text in lists)
+    return f"[{','.join(inside for inside in insides if inside)}]"
+
+
+def _tool_format(lists: Iterable[str]) -> str | None:
+    """Return the shape of histories by the first entry that an assistant or a tool wrote.
+
+    That is ``"completions"`` or ``"responses"``; None when there is no such entry.
+    """
+    for entry in (entry for text in lists for entry in json.loads(text)):
+        if not isinstance(entry, dict):
+            continue
+        if entry.get("type") is not None and entry.get("role") not in ("user", "system"):
+            return "responses"
+        if entry.get("role") in ("assistant", "tool"):
+            return "completions"
+    return None

@@ -5,8 +5,7 @@ from typing import Final
 from mail.core.events import TaskEvent
 from mail.db.driver import Query, Verb, Verbs, read
 from mail.db.records import Owner
-from mail.db.rows import THE_TASK
-from mail.db.tasks import MANY
+from mail.db.rows import MANY, THE_TASK
 from mail.db.texts import whole_rows
 
 _LONG: Final = {"description": 3, "event_data": 4}

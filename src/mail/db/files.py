@@ -7,8 +7,9 @@ the letters that carry it: see `FileVerbs.carries`.
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
+from mail.db.desk import ADD_USE
 from mail.db.driver import Change, Query, Verb, Verbs, read, write
-from mail.db.letters import ADD_USE
+from mail.db.rows import columns, insert
 from mail.db.texts import text_size
 from mail.errors import DeskConflict
 
@@ -41,12 +42,9 @@ class FileRow(NamedTuple):
     expires_at: str
 
 
-_COLUMNS: Final = ", ".join(FileRow._fields)
+_COLUMNS: Final = columns(FileRow)
 
-_ADD: Final = f"""
-INSERT INTO desk_files (swarm_name, {_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-ON CONFLICT DO NOTHING
-"""
+_ADD: Final = f"{insert('desk_files', 'swarm_name', _COLUMNS)} ON CONFLICT DO NOTHING"
 
 _DROP: Final = f"""
 DELETE FROM desk_files WHERE swarm_name = $1 AND file_id = $2 RETURNING {_COLUMNS}
@@ -88,7 +86,7 @@ class FileVerbs(Verbs):
 
     @write
     def add_file(self, swarm: str, row: FileRow) -> Verb[None]:
-        """Store a file; it counts for its owner, see `mail.db.letters.LetterVerbs.letter_bytes`.
+        """Store a file; it counts for its owner, see `mail.db.desk.LetterVerbs.letter_bytes`.
 
         Raises:
             DeskConflict: there is one with that id.

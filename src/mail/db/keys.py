@@ -9,14 +9,13 @@ from typing import Final
 
 from mail.db.driver import Change, Query, Verb, Verbs, read, write
 from mail.db.records import IdempotencyRow, Owner, RegistryRow, TokenRow
-from mail.db.rows import OWNED, OWNER_COLUMNS, key_size
+from mail.db.rows import OWNED, OWNER_COLUMNS, columns, insert, key_size
 from mail.errors import KeyTaken, StoreConflict
 
-_KEY: Final = ", ".join(IdempotencyRow._fields)
+_KEY: Final = columns(IdempotencyRow)
 
 _PUT_KEY: Final = f"""
-INSERT INTO idempotency ({OWNER_COLUMNS}, {_KEY}, size)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT DO NOTHING
+{insert("idempotency", OWNER_COLUMNS, _KEY, "size")} ON CONFLICT DO NOTHING
 """
 
 _DROP_KEYS: Final = """
@@ -68,7 +67,7 @@ class KeyVerbs(Verbs):
 _ACCESS: Final = "token_hash, role, caller_id, created_at, label, expires_at, revoked_at"
 
 _PUT_TOKEN: Final = f"""
-INSERT INTO tokens ({_ACCESS}) VALUES ($1, $2, $3, $4, $5, $6, $7)
+{insert("tokens", _ACCESS)}
 ON CONFLICT (token_hash) DO UPDATE SET role = excluded.role, caller_id = excluded.caller_id,
     created_at = excluded.created_at, label = excluded.label, expires_at = excluded.expires_at,
     revoked_at = excluded.revoked_at

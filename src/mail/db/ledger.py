@@ -7,22 +7,22 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from mail.db.driver import Batch, Change, Query, Verb, Verbs, read
 from mail.db.records import Owner
-from mail.db.rows import OWNED
+from mail.db.rows import OWNED, insert
 
 QuestionKind: TypeAlias = Literal["agent", "peer", "for_peer", "participant", "for_participant"]
 
-_OPEN: Final = """
-INSERT INTO questions (task, number, kind, asker, asked, ref, record)
-VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (task, number) DO UPDATE SET kind = excluded.kind
+_COLUMNS: Final = "asker, asked, ref, kind, record, number"
+
+_OPEN: Final = f"""
+{insert("questions", "task", _COLUMNS)}
+ON CONFLICT (task, number) DO UPDATE SET kind = excluded.kind
 """
 
 _CLOSE: Final = "DELETE FROM questions WHERE task = $1 AND number = $2"
 
 _FIND: Final = f"SELECT key, ledger, peering FROM tasks WHERE {OWNED} AND task_id = $4"
 
-_READ: Final = """
-SELECT asker, asked, ref, kind, record, number FROM questions WHERE task = $1 ORDER BY number
-"""
+_READ: Final = f"SELECT {_COLUMNS} FROM questions WHERE task = $1 ORDER BY number"
 
 _PUT_PEERING: Final = "UPDATE tasks SET peering = $1 WHERE key = $2"
 
@@ -92,11 +92,7 @@ def write_ledger(part: LedgerPart, task: int) -> Verb[None]:
     if part.closed:
         yield Batch(_CLOSE, [(task, number) for number in part.closed])
     if part.opened:
-        values = [
-            (task, each.number, each.kind, each.asker, each.asked, each.ref, each.record)
-            for each in part.opened
-        ]
-        yield Batch(_OPEN, values)
+        yield Batch(_OPEN, [(task, *each[:6]) for each in part.opened])
     if part.peering is not None:
         yield Change(_PUT_PEERING, (part.peering, task))
     if part.first:

@@ -9,14 +9,12 @@ from mail.db.records import OutboxChange, OutboxRow, Owner
 from mail.db.rows import (
     BURIED,
     LAST_WORDS,
-    OUTBOX_COLUMNS,
     OWNER_COLUMNS,
     THE_TASK,
-    as_outbox,
+    columns,
+    reader,
 )
 from mail.db.texts import whole_rows
-
-_COLUMNS: Final = ", ".join(f"outbox.{name}" for name in (*OUTBOX_COLUMNS.split(", "), "id"))
 
 _SENT_HERE: Final = f"(swarm_name = $1 OR {BURIED} AND caller_id = $1 AND {LAST_WORDS})"
 """Of mail for peers of one swarm."""
@@ -26,7 +24,9 @@ FROM (SELECT min(id) AS id FROM outbox WHERE state = 'waiting' GROUP BY task, pe
 JOIN outbox ON outbox.id = head.id JOIN tasks ON tasks.key = outbox.task"""
 """What is first in each (task, peer), with its task."""
 
-_MAIL: Final = f"SELECT {OWNER_COLUMNS}, task_id, {_COLUMNS}, outbox.task, outbox.texts"
+_as_outbox: Final = reader(OutboxRow)
+_READ: Final = columns(OutboxRow, "task_id", "texts").replace(", ", ", outbox.")
+_MAIL: Final = f"SELECT {OWNER_COLUMNS}, task_id, outbox.{_READ}, outbox.task, outbox.texts"
 _WITH_TASKS: Final = "FROM outbox JOIN tasks ON tasks.key = outbox.task"
 
 _RETRY: Final = f"""
@@ -159,7 +159,7 @@ class OutboxVerbs(Verbs):
 
     def _outbox(self, text: str, values: Sequence[object]) -> Verb[list[tuple[Owner, OutboxRow]]]:
         rows = yield from whole_rows(self.sql, Query(text, values), {"wrapper": 9})
-        return [(Owner(*row[:3]), as_outbox(row[3], row[4:])) for row in rows]
+        return [(Owner(*row[:3]), _as_outbox(row[3:])) for row in rows]
 
     @write
     def change_outbox(self, changes: Sequence[OutboxChange]) -> Verb[None]:

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from mail.db.driver import Batch, Change, Query, Verb, Verbs, read, write
 from mail.db.records import EventRow, MemoryRow, Owner
-from mail.db.rows import OWNED, OWNER_COLUMNS
+from mail.db.rows import OWNED, OWNER_COLUMNS, columns, insert
 from mail.errors import StoreConflict
 
 PREFERENCE_KEY: Final = "user_preferences"
@@ -168,13 +168,11 @@ class PreferenceChange:
     event: EventRow | None = None
 
 
-_VERSION: Final = ", ".join(VersionRow._fields)
-_FEEDBACK: Final = ", ".join(FeedbackRow._fields)
+_VERSION: Final = columns(VersionRow)
+_FEEDBACK: Final = columns(FeedbackRow)
 
 _ADD_FEEDBACK: Final = f"""
-INSERT INTO memory_feedback ({OWNER_COLUMNS}, {", ".join(FeedbackRow._fields[:-1])})
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
-ON CONFLICT DO NOTHING
+{insert("memory_feedback", OWNER_COLUMNS, columns(FeedbackRow, "id"))} ON CONFLICT DO NOTHING
 """
 
 _MAKE_ROOM: Final = f"""

@@ -2,11 +2,11 @@
 
 from mail.db.calls import CallVerbs
 from mail.db.commit import CommitVerbs
+from mail.db.desk import LetterVerbs
 from mail.db.events import EventVerbs
 from mail.db.files import FileVerbs
 from mail.db.keys import KeyVerbs, TokenVerbs
 from mail.db.ledger import LedgerVerbs
-from mail.db.letters import LetterVerbs
 from mail.db.memories import MemoryVerbs
 from mail.db.outbox import OutboxVerbs
 from mail.db.preferences import PreferenceVerbs

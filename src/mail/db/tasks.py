@@ -17,20 +17,13 @@ from mail.db.records import (
     TaskCounts,
     TaskRow,
 )
-from mail.db.rows import (
-    MAIL_COLUMNS,
-    OWNED,
-    OWNER_COLUMNS,
-    THE_TASK,
-    as_delivery,
-)
+from mail.db.rows import MANY, OWNED, OWNER_COLUMNS, THE_TASK, columns, reader
 from mail.db.texts import whole_rows
 from mail.errors import StoreConflict
 
-MANY: Final = 2**62
-"""A limit that is none."""
-
-_MAIL: Final = f"SELECT {MAIL_COLUMNS}, task, texts FROM messages WHERE task = {THE_TASK}"
+_DELIVERY: Final = columns(Delivery, "task_id", "texts")
+_MAIL: Final = f"SELECT {_DELIVERY}, task, texts FROM messages WHERE task = {THE_TASK}"
+_as_delivery: Final = reader(Delivery)
 
 
 class TaskVerbs(Verbs):
@@ -218,7 +211,7 @@ class TaskVerbs(Verbs):
         if whole:
             return (yield from self._mail(text, *owner, task_id))
         rows = yield Query(text, (*owner, task_id))
-        return [as_delivery(task_id, row[:-2]) for row in rows]
+        return [_as_delivery((task_id, *row[:-2])) for row in rows]
 
     @read
     def mail_aside(
@@ -233,15 +226,15 @@ class TaskVerbs(Verbs):
             limit: At most so many.
         """
         text = f"""
-            SELECT {MAIL_COLUMNS}, reason, task, texts FROM messages
+            SELECT {_DELIVERY}, reason, task, texts FROM messages
             WHERE task = {THE_TASK} AND state = 'dead' AND seq > $5 ORDER BY seq LIMIT $6"""
         values = (*owner, task_id, after, MANY if limit is None else limit)
         rows = yield from whole_rows(self.sql, Query(text, values), {"payload": 3})
-        return [AsideRow(as_delivery(task_id, row[:-1]), row[-1] or "") for row in rows]
+        return [AsideRow(_as_delivery((task_id, *row[:-1])), row[-1] or "") for row in rows]
 
     def _mail(self, text: str, *values: Any) -> Verb[list[Delivery]]:
         rows = yield from whole_rows(self.sql, Query(text, values), {"payload": 3})
-        return [as_delivery(values[3], row) for row in rows]
+        return [_as_delivery((values[3], *row)) for row in rows]
 
     @read
     def journal(self, owner: Owner, seq: int) -> Verb[list[JournalRow]]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
 from mail.db.driver import Batch, Change, Query, Verb, Verbs, read, write
+from mail.db.rows import columns, insert
 
 MOST_WEBHOOKS: Final = 10_000
 """How many are kept for a swarm; the oldest of the owner who has most make room."""
@@ -49,14 +50,11 @@ class WebhookChange(NamedTuple):
     last_error: str = ""
 
 
-_COLUMNS: Final = ", ".join(WebhookRow._fields)
+_COLUMNS: Final = columns(WebhookRow)
 _THIS: Final = "swarm_name = $1 AND id = $2"
 _WAITING: Final = "swarm_name = $1 AND state = 'waiting'"
 
-_ADD: Final = f"""
-INSERT INTO webhooks (swarm_name, {", ".join(WebhookRow._fields[:-1])})
-VALUES ({", ".join(f"${number}" for number in range(1, len(WebhookRow._fields) + 1))})
-"""
+_ADD: Final = insert("webhooks", "swarm_name", columns(WebhookRow, "id"))
 
 _MAKE_ROOM: Final = """
 DELETE FROM webhooks WHERE id IN (

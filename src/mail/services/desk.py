@@ -32,14 +32,15 @@ from mail.db.desk import (
     LetterFilter,
     LetterKind,
     LetterRow,
+    LetterVerbs,
     MemberRow,
     PageRow,
     ReceiptRow,
     ThreadRow,
+    letter_size,
+    thread_size,
 )
 from mail.db.desk_search import MAX_PARTS, MAX_TERMS, LetterQuery, snippet
-from mail.db.letters import LetterVerbs
-from mail.db.rows import letter_size, thread_size
 from mail.errors import (
     DeskConflict,
     Forbidden,
@@ -900,7 +901,7 @@ class MailDesk:
     async def _show(
         self, name: str, letters: Sequence[LetterRow], now: str, page: PageRow | None = None
     ) -> bool:
-        """Note letters as shown; see `mail.db.letters.LetterVerbs.show_letters`."""
+        """Note letters as shown; see `mail.db.desk.LetterVerbs.show_letters`."""
         ids = [each.letter_id for each in letters]
         done = await self.store.show_letters(self.swarm, name, ids, now, page)
         if done:

@@ -18,12 +18,12 @@ from mail.core.tasks import TaskState
 from mail.db.driver import Change, Dialect, Matching, Query, Row, TaskPlace, Verb
 from mail.db.records import EventRow, MemoryRow, Owner, TaskRow
 from mail.db.rows import (
-    MEMORY_COLUMNS,
     OWNER_COLUMNS,
     as_event,
-    as_task,
+    columns,
     list_text,
     namespace_text,
+    reader,
 )
 from mail.db.texts import text_size
 
@@ -31,6 +31,8 @@ Connection: TypeAlias = Any
 """An `asyncpg.Connection`, from a pool or not; asyncpg ships no types."""
 Pool: TypeAlias = Any
 """An `asyncpg.Pool`."""
+
+_as_task: Final = reader(TaskRow)
 
 _ADD_TASK: Final = """
 INSERT INTO tasks (
@@ -116,7 +118,7 @@ class PostgresDialect(Dialect):
             history = agent_histories.history || excluded.history, updated_at = now(),
             through = excluded.through"""
     put_memory = f"""
-        INSERT INTO memories ({OWNER_COLUMNS}, digest, {MEMORY_COLUMNS}, size)
+        INSERT INTO memories ({OWNER_COLUMNS}, digest, {columns(MemoryRow)}, size)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
         ON CONFLICT (swarm_name, caller_role, caller_id, digest)
         DO UPDATE SET value = excluded.value, created_at = excluded.created_at,
@@ -306,9 +308,9 @@ def _tamed(value: Any) -> Any:
 
 def task_of(row: Any) -> TaskRow:
     """Make a task of its columns, in the order of `TaskRow`, and ``start_text``."""
-    *columns, start_text = row
-    columns[3] = moment_text(columns[3]) if start_text is None else start_text
-    task = as_task(columns)
+    *values, start_text = row
+    values[3] = moment_text(values[3]) if start_text is None else start_text
+    task = _as_task(values)
     # The lists are JSONB, which the text codec does not see.
     return task._replace(
         task_contributors=tuple(map(unescape_nul, task.task_contributors)),

@@ -10,15 +10,17 @@ from mail.core.tasks import TaskState
 from mail.db.driver import Change, Dialect, Insert, Matching, Query, Row, TaskPlace, Verb
 from mail.db.records import EventRow, MemoryRow, Owner, TaskRow
 from mail.db.rows import (
-    MEMORY_COLUMNS,
     OWNED,
     OWNER_COLUMNS,
     as_event,
-    as_task,
+    columns,
     list_text,
     namespace_text,
+    reader,
 )
 from mail.db.texts import text_size
+
+_as_task: Final = reader(TaskRow)
 
 _NOW: Final = "strftime('%Y-%m-%dT%H:%M:%f+00:00', 'now')"
 
@@ -99,7 +101,7 @@ class SQLiteDialect(Dialect):
             through = excluded.through, history =
             substr(history, 1, length(history) - 1) || ',' || substr(excluded.history, 2)"""
     put_memory = f"""
-        INSERT INTO memories ({OWNER_COLUMNS}, {MEMORY_COLUMNS}, size)
+        INSERT INTO memories ({OWNER_COLUMNS}, {columns(MemoryRow)}, size)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
         ON CONFLICT (swarm_name, caller_role, caller_id, namespace, key)
         DO UPDATE SET value = excluded.value, created_at = excluded.created_at,
@@ -110,7 +112,7 @@ class SQLiteDialect(Dialect):
     lock = ""
 
     def as_task(self, row: Row) -> TaskRow:
-        return as_task(row)
+        return _as_task(row)
 
     def as_event(self, task_id: str, row: Row) -> TaskEvent:
         return as_event(task_id, row)
