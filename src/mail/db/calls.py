@@ -207,7 +207,7 @@ def put_calls(sql: Dialect, task: int, rows: Sequence[CallRow], sizes: Sequence[
         INSERT INTO calls (task, {_COLUMNS}, texts, size, change) VALUES ({values},
             CASE WHEN ${CallRow._fields.index("approval_id") + 2} <> ''
                 THEN (SELECT value FROM approval_counter) ELSE 0 END)
-        ON CONFLICT (task, {sql.hashed("agent")}, {sql.hashed("call_id")})
+        ON CONFLICT (task, {sql.hashed.format("agent")}, {sql.hashed.format("call_id")})
         DO UPDATE SET {_REPLACED}, change = CASE WHEN calls.status <> excluded.status
             THEN excluded.change ELSE calls.change END"""
     for row, size in zip(rows, sizes, strict=True):

@@ -218,8 +218,8 @@ class CommitVerbs(Verbs):
 
     def _commit(self, commit: Commit, short: ShortCommit, size: int) -> Verb[Receipt]:
         yield from _take_mail(commit.owner.swarm, commit.inbox)
-        put_task = self.sql.add_task if commit.new else self.sql.change_task
-        task = yield from put_task(commit.owner, commit.task, len(commit.events), size)
+        events, new = len(commit.events), commit.new
+        task = yield from self.sql.put_task(commit.owner, commit.task, events, size, new=new)
         if task is None:
             wrong = "exists already" if commit.new else "is not there any more"
             raise StoreConflict(f"task '{commit.task.task_id}' {wrong}")
@@ -265,8 +265,10 @@ class CommitVerbs(Verbs):
             values = [self.sql.memory_values(commit.owner, row) for row in commit.memories]
             yield Batch(self.sql.put_memory, values)
         if commit.response is not None:
-            response = commit.response, short.response_texts
-            yield from self.sql.put_response(commit.owner, commit.task.task_id, key, *response)
+            texts_of, response = short.response_texts, commit.response
+            who = commit.task.task_id, *commit.owner
+            response_json = self.sql.json(response)
+            yield Change(self.sql.put_response, (*who, response_json, response, key, texts_of))
         if commit.snapshot and self.driver.durable:
             yield from self._update_snapshots(commit.owner, commit.task.task_id, key)
         yield from _write_mail(commit, key)
@@ -301,15 +303,17 @@ class CommitVerbs(Verbs):
         values = []
         for seq, event in enumerate(whole.events, task.first_event):
             size = text_size(event.extra + event.description)
-            row = short.events[seq - task.first_event]
-            values.append(self.sql.event_values(key, seq, row, task.key, size))
+            kind, timestamp, description, extra, texts = short.events[seq - task.first_event]
+            times = self.sql.times(timestamp)
+            row = kind, extra, str(seq), *times, task.key, seq, description, size, texts
+            values.append((*key, *row))
         return Batch(self.sql.add_event, values)
 
     @cached_property
     def _put_journal(self) -> str:
         return f"""
             {insert("journal", "message", columns(JournalRow))}
-            ON CONFLICT (message, {self.sql.hashed("key")})
+            ON CONFLICT (message, {self.sql.hashed.format("key")})
             DO UPDATE SET state = excluded.state, payload = excluded.payload,
                 texts = excluded.texts"""
 

@@ -189,9 +189,12 @@ class Dialect(ABC):
         event_time_columns: The same without the texts that do not tell the time.
         event_size: What an event's texts come to in bytes.
         response: The JSON of a final message.
-        add_event: Adds an event, see `event_values`.
+        add_event: Adds an event: task id, owner, kind, data, number as text, `times`, task, number,
+            description, size, texts.
         add_late_event: Adds an event to the log of the task that ``$1`` to ``$4`` name, numbered
             just before its next one: kind, data, time, description, size.
+        put_response: Stores the final message of a run: task id, owner, `json` of the message, the
+            message, task, texts.
         put_snapshot: Adds to the documented row of an agent's history: owner, shape or None, task
             id, agent, entries, task, number of the newest entry.
         put_memory: Stores a memory, see `memory_values`.
@@ -199,6 +202,10 @@ class Dialect(ABC):
         matching: How words of letters are looked up.
         row: What tells the rows of a table apart.
         lock: Ends a query whose rows nobody else may change before the transaction ends.
+        size: How many bytes the text in the column in ``{}`` has.
+        hashed: What an index has of the column in ``{}``, which has texts of any length.
+        some: The condition that a row is among those whose `row` the query in ``{}`` selects.
+        time: The time in the parameter in ``{}``, to compare with ``updated_at`` of tasks.
     """
 
     task_columns: str
@@ -208,12 +215,17 @@ class Dialect(ABC):
     response: str
     add_event: str
     add_late_event: str
+    put_response: str
     put_snapshot: str
     put_memory: str
     this_memory: str
     matching: Matching
     row: str
     lock: str
+    size: str
+    hashed: str
+    some: str
+    time: str
 
     @abstractmethod
     def as_task(self, row: Row) -> "TaskRow":
@@ -224,15 +236,8 @@ class Dialect(ABC):
         """Make an event of `event_columns`."""
 
     @abstractmethod
-    def event_values(
-        self,
-        key: Sequence[object],
-        seq: int,
-        event: Any,
-        task: int,
-        size: int,
-    ) -> tuple[object, ...]:
-        """Return the values for `add_event`; ``key`` is the task's id and its owner."""
+    def times(self, text: str) -> tuple[object, ...]:
+        """Return the values of the columns with the time of an event."""
 
     @abstractmethod
     def json(self, text: str) -> str:
@@ -247,14 +252,6 @@ class Dialect(ABC):
         """Return the values for `put_memory`."""
 
     @abstractmethod
-    def size(self, column: str) -> str:
-        """Return how many bytes the text in a column has."""
-
-    @abstractmethod
-    def hashed(self, column: str) -> str:
-        """Return what an index has of a column with texts of any length."""
-
-    @abstractmethod
     def among(self, parameter: str, kind: str = "text") -> str:
         """Return the condition that what stands before is in the list in a parameter."""
 
@@ -263,30 +260,14 @@ class Dialect(ABC):
         """Return a list as a parameter for `among`."""
 
     @abstractmethod
-    def some(self, select: str) -> str:
-        """Return the condition that a row is among those whose `row` a query selects."""
-
-    @abstractmethod
-    def time(self, parameter: str) -> str:
-        """Return the time in a parameter, to compare with ``updated_at`` of tasks."""
-
-    @abstractmethod
-    def add_task(
-        self, owner: "Owner", task: "TaskRow", events: int, size: int
+    def put_task(
+        self, owner: "Owner", task: "TaskRow", events: int, size: int, *, new: bool
     ) -> Verb[TaskPlace | None]:
-        """Write the row of a new task with so many events and bytes; None if there is one."""
+        """Write the row of a task with so many (more) events and bytes.
 
-    @abstractmethod
-    def change_task(
-        self, owner: "Owner", task: "TaskRow", events: int, size: int
-    ) -> Verb[TaskPlace | None]:
-        """Write the row of a task with so many more events and bytes; None if there is none."""
-
-    @abstractmethod
-    def put_response(
-        self, owner: "Owner", task_id: str, task: int, response: str, texts: str | None
-    ) -> Verb[None]:
-        """Store the final message of a run."""
+        Returns:
+            None when there is one already and it should be new, or the other way round.
+        """
 
     @abstractmethod
     def consume(self, task: int, seqs: Sequence[int], state: str, reason: str | None) -> Verb[int]:

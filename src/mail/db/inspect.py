@@ -14,6 +14,11 @@ from mail.db.urls import open_store
 from mail.errors import StoreError
 
 _POSTGRES_SECONDS: Final = 8.0
+_MAY_CREATE: Final = """
+SELECT current_schema() IS NOT NULL
+    AND has_schema_privilege(current_schema(), 'CREATE')
+"""
+_EXISTS: Final = "SELECT to_regclass($1) IS NOT NULL"
 
 
 class Remark(NamedTuple):
@@ -44,19 +49,13 @@ async def look_at_store(url: str, swarm: str) -> list[Remark]:
         return [Remark("ok", "in memory: all data is lost when the server stops", 0)]
     if path is not None:
         return await asyncio.to_thread(_look_at_file, path, swarm)
-    from mail.db.postgres.inspect import look_at_database
-
-    dsn = "postgresql:" + url.partition(":")[2]
     try:
         async with asyncio.timeout(_POSTGRES_SECONDS):
-            seen = await look_at_database(dsn, swarm)
+            return await _look_at_database(url, swarm)
     except TimeoutError:
         return [Remark("error", "cannot connect to the database: it did not answer in time")]
     except StoreError as error:
         return [Remark("error", str(error))]
-    remarks = [Remark(status, text) for status, text in seen.remarks]
-    told = _told(seen.version, packaged_migrations("postgresql"), seen.tokens)
-    return [*remarks, told._replace(registry=seen.registry)]
 
 
 async def live_server(url: str, swarm: str) -> str | None:
@@ -70,9 +69,11 @@ async def live_server(url: str, swarm: str) -> str | None:
     if path is not None:
         users = await asyncio.to_thread(users_of, path, swarm)
         return next((user.process for user in users if user.swarm in (None, swarm)), None)
-    from mail.db.postgres.inspect import server_of_swarm
+    from mail.db.postgres.connect import read_only
+    from mail.db.postgres.swarm_lock import claim_holder
 
-    return await server_of_swarm("postgresql:" + url.partition(":")[2], swarm)
+    async with read_only(url) as connection:
+        return await claim_holder(connection, swarm)
 
 
 def _look_at_file(path: Path, swarm: str) -> list[Remark]:
@@ -94,11 +95,10 @@ def _look_at_file(path: Path, swarm: str) -> list[Remark]:
             if user.swarm in (None, swarm):
                 text = f"{path} is in use by {user}; a second server is refused"
                 remarks.append(Remark("warning", text))
-        version, tokens = _read_file(path)
-        told = _told(version, packaged_migrations(), tokens, f"{path}: ")
+        told = _read_schema(path)
         if users and told.status == "warning":
             text = f"{told.text} once no other one has the file; {users[0]} has it"
-            told = Remark("error", text, tokens)
+            told = Remark("error", text, told.tokens)
         remarks.append(told)
     except sqlite3.Error as error:
         remarks.append(Remark("error", f"cannot use the database {path}: {error}"))
@@ -107,17 +107,57 @@ def _look_at_file(path: Path, swarm: str) -> list[Remark]:
     return remarks
 
 
-def _read_file(path: Path) -> tuple[int, int | None]:
-    """Return the schema and the number of tokens."""
+def _read_schema(path: Path) -> Remark:
+    """Say how far the schema of a file is, and how many tokens are in it."""
     with closing(connect_read_only(path)) as connection:
-        version = schema_version(connection)
+        version, tokens = schema_version(connection), 0
         known = "SELECT count(*) FROM sqlite_master WHERE name = 'tokens'"
-        if not connection.execute(known).fetchone()[0]:
-            return version, 0
-        return version, int(connection.execute("SELECT count(*) FROM tokens").fetchone()[0])
+        if connection.execute(known).fetchone()[0]:
+            tokens = connection.execute("SELECT count(*) FROM tokens").fetchone()[0]
+    return _schema(version, packaged_migrations(), tokens, f"{path}: ")
 
 
-def _told(version: int, migrations: list[Migration], tokens: int | None, place: str = "") -> Remark:
+async def _look_at_database(url: str, swarm: str) -> list[Remark]:
+    """Look at a PostgreSQL database in a transaction that cannot write.
+
+    Raises:
+        StoreError: it cannot be reached or does not let us in.
+    """
+    from mail.db.postgres import migrate
+    from mail.db.postgres.connect import read_only
+    from mail.db.postgres.swarm_lock import claim_holder
+
+    migrations = packaged_migrations("postgresql")
+    remarks = []
+    async with read_only(url) as connection:
+        try:
+            await migrate.check_encoding(connection)
+        except StoreError as error:
+            remarks.append(Remark("error", str(error)))
+        if foreign := await migrate.foreign_tables(connection, migrations):
+            what = "; ".join(foreign)
+            text = f"{what}: use a database, or a schema (?search_path=), of MAIL's own"
+            return [*remarks, Remark("error", text), _schema(0, migrations, None)]
+        version = await migrate.schema_version(connection)
+        if version == 0 and not await connection.fetchval(_MAY_CREATE):
+            text = "the database user may not create tables in the schema"
+            remarks.append(Remark("error", text))
+        holder = await claim_holder(connection, swarm)
+        if holder is not None:
+            text = f"swarm '{swarm}' is served from it by {holder}; a second server is refused"
+            remarks.append(Remark("warning", text))
+        tokens, registry = 0, None
+        if await connection.fetchval(_EXISTS, "tokens"):
+            tokens = await connection.fetchval("SELECT count(*) FROM tokens")
+        if await connection.fetchval(_EXISTS, "swarm_registry"):
+            text = "SELECT content FROM swarm_registry WHERE swarm_name = $1"
+            registry = await connection.fetchval(text, swarm)
+    return [*remarks, _schema(version, migrations, tokens)._replace(registry=registry)]
+
+
+def _schema(
+    version: int, migrations: list[Migration], tokens: int | None, place: str = ""
+) -> Remark:
     """Say how far a database's schema is."""
     try:
         pending = pending_migrations(version, migrations)

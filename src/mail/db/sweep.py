@@ -69,11 +69,11 @@ class SweepVerbs(Verbs):
         Memories count with their versions and the feedback on them.
         """
         size = self.sql.size
-        feedback = " + ".join(map(size, FEEDBACK_TEXTS))
+        feedback = " + ".join(map(size.format, FEEDBACK_TEXTS))
         text = f"""
             SELECT coalesce(sum(bytes), 0)
                     + (SELECT coalesce(sum(size), 0) FROM memories WHERE {OWNED})
-                    + (SELECT coalesce(sum({size("value")}), 0)
+                    + (SELECT coalesce(sum({size.format("value")}), 0)
                         FROM memory_versions WHERE {OWNED})
                     + (SELECT coalesce(sum({feedback}), 0) FROM memory_feedback WHERE {OWNED})
                     + (SELECT coalesce(sum(size), 0) FROM idempotency WHERE {OWNED}),
@@ -122,7 +122,7 @@ class SweepVerbs(Verbs):
         )
         for table, but in _parts(f" AND NOT {_KEEPS.format('$1')}").items():
             some = f"SELECT {self.sql.row} FROM {table} WHERE task = $1{but} LIMIT {PARTS[table]}"
-            yield Change(f"DELETE FROM {table} WHERE {self.sql.some(some)}", task)
+            yield Change(f"DELETE FROM {table} WHERE {self.sql.some.format(some)}", task)
         left = " AND ".join(f"NOT EXISTS (SELECT 1 FROM {t} WHERE task = $1)" for t in PARTS)
         yield Change(f"DELETE FROM tasks WHERE key = $1 AND {left}", task)
         return True
@@ -138,7 +138,7 @@ class SweepVerbs(Verbs):
         """
         text = f"""
             SELECT {OWNER_COLUMNS}, task_id FROM tasks
-            WHERE swarm_name = $1 AND updated_at < {self.sql.time("$2")} AND {ENDED}
+            WHERE swarm_name = $1 AND updated_at < {self.sql.time.format("$2")} AND {ENDED}
             ORDER BY key LIMIT $3"""
         rows = yield Query(text, (swarm, before, limit))
         return [(Owner(*row[:3]), str(row[3])) for row in map(tuple, rows)]
@@ -157,7 +157,7 @@ class SweepVerbs(Verbs):
         """
         within = "created_at >= $1 AND created_at <= $2"
         ours = "swarm_name = $3"
-        time = self.sql.time
+        time = self.sql.time.format
         tables: dict[AgedKind, tuple[tuple[str, str, str], ...]] = {
             "keys": (("idempotency", "created_at", within), ("desk_pages", "created_at", within)),
             "inbox": (("inbox", "created_at", within),),

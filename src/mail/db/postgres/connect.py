@@ -28,6 +28,7 @@ _BRIEF_PAUSE: Final = 0.02
 _RETRY_SECONDS: Final = 5.0
 CONNECT_SECONDS: Final = 10.0
 _COMMAND_SECONDS: Final = 60.0
+_LOOK_SECONDS: Final = 5.0
 _OWNER_POOL: Final = (5, 20)
 _GUEST_POOL: Final = (1, 2)
 _AWAY: Final = (
@@ -106,6 +107,31 @@ async def make_pool(dsn: str, *, durability: str, exclusive: bool) -> Pool:
 
     with in_store_terms("cannot connect to the database"):
         return await with_retries(connect)
+
+
+@asynccontextmanager
+async def read_only(url: str) -> AsyncIterator[Connection]:
+    """Lend a connection of its own, in a transaction that cannot write.
+
+    Raises:
+        StoreError: the database cannot be reached, does not let us in, or refuses.
+    """
+    with in_store_terms("cannot connect to the database"):
+        try:
+            connection = await asyncpg.connect(
+                f"postgresql:{url.partition(':')[2]}",
+                timeout=_LOOK_SECONDS,
+                command_timeout=_LOOK_SECONDS,
+                server_settings={"application_name": "mail"},
+            )
+        except ValueError:  # asyncpg's own about the URL quote it
+            raise StoreError("the database URL is invalid") from None
+    try:
+        with in_store_terms("cannot inspect the database"):
+            async with connection.transaction(readonly=True):
+                yield connection
+    finally:
+        connection.terminate()
 
 
 async def _keep(connection: Connection) -> None:

@@ -15,8 +15,8 @@ from typing import Any, Final, TypeAlias
 
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
-from mail.db.driver import Change, Dialect, Matching, Query, Row, TaskPlace, Verb
-from mail.db.records import EventRow, MemoryRow, Owner, TaskRow
+from mail.db.driver import Dialect, Matching, Query, Row, TaskPlace, Verb
+from mail.db.records import MemoryRow, Owner, TaskRow
 from mail.db.rows import (
     OWNER_COLUMNS,
     as_event,
@@ -53,15 +53,6 @@ SET task_owner = $1, task_contributors = $2, remote_swarms = $3, is_running = $4
     bytes = bytes + $21::bigint, handled = $22
 WHERE swarm_name = $16 AND caller_role = $17 AND caller_id = $18 AND task_id = $19
 RETURNING key, next_event, bytes
-"""
-
-_PUT_RESPONSE: Final = """
-INSERT INTO task_responses
-    (task_id, swarm_name, caller_role, caller_id, response, response_text, task, texts)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-ON CONFLICT (task_id, swarm_name, caller_role, caller_id)
-DO UPDATE SET response = excluded.response, response_text = excluded.response_text,
-    created_at = excluded.created_at, task = excluded.task, texts = excluded.texts
 """
 
 _CONSUME: Final = """
@@ -130,23 +121,26 @@ class PostgresDialect(Dialect):
     row = "ctid"
     lock = "FOR UPDATE"
 
+    put_response = """
+        INSERT INTO task_responses
+            (task_id, swarm_name, caller_role, caller_id, response, response_text, task, texts)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+        ON CONFLICT (task_id, swarm_name, caller_role, caller_id)
+        DO UPDATE SET response = excluded.response, response_text = excluded.response_text,
+            created_at = excluded.created_at, task = excluded.task, texts = excluded.texts"""
+    size = "octet_length({})"
+    hashed = "md5({})"
+    some = "ctid = ANY(ARRAY({}))"
+    time = "CAST({}::text AS TIMESTAMP WITH TIME ZONE)"
+
     def as_task(self, row: Row) -> TaskRow:
         return task_of(row)
 
     def as_event(self, task_id: str, row: Row) -> TaskEvent:
         return event_of(task_id, row)
 
-    def event_values(
-        self,
-        key: Sequence[object],
-        seq: int,
-        event: EventRow,
-        task: int,
-        size: int,
-    ) -> tuple[object, ...]:
-        kind, timestamp, description, extra, texts = event
-        times = moment(timestamp)
-        return *key, kind, extra, str(seq), *times, task, seq, description, size, texts
+    def times(self, text: str) -> tuple[object, ...]:
+        return moment(text)
 
     def json(self, text: str) -> str:
         return jsonb_text(text)
@@ -160,12 +154,6 @@ class PostgresDialect(Dialect):
         digest = self.memory_id(namespace, key)
         return *owner, *digest, namespace_text(namespace), key, *rest, text_size(row.value)
 
-    def size(self, column: str) -> str:
-        return f"octet_length({column})"
-
-    def hashed(self, column: str) -> str:
-        return f"md5({column})"
-
     def among(self, parameter: str, kind: str = "text") -> str:
         return f"= ANY({parameter}::{kind}[])"
 
@@ -173,63 +161,39 @@ class PostgresDialect(Dialect):
         # The text codec does not see what is in an array.
         return [escape_nul(value) if isinstance(value, str) else value for value in values]
 
-    def some(self, select: str) -> str:
-        return f"ctid = ANY(ARRAY({select}))"
-
-    def time(self, parameter: str) -> str:
-        return f"CAST({parameter}::text AS TIMESTAMP WITH TIME ZONE)"
-
-    def add_task(
-        self, owner: Owner, task: TaskRow, events: int, size: int
+    def put_task(
+        self, owner: Owner, task: TaskRow, events: int, size: int, *, new: bool
     ) -> Verb[TaskPlace | None]:
-        return (yield from _put_task(_ADD_TASK, owner, task, events, size))
-
-    def change_task(
-        self, owner: Owner, task: TaskRow, events: int, size: int
-    ) -> Verb[TaskPlace | None]:
-        return (yield from _put_task(_CHANGE_TASK, owner, task, events, size))
-
-    def put_response(
-        self, owner: Owner, task_id: str, task: int, response: str, texts: str | None
-    ) -> Verb[None]:
-        yield Change(_PUT_RESPONSE, (task_id, *owner, jsonb_text(response), response, task, texts))
+        values = (
+            task.task_owner,
+            list_text([escape_nul(text) for text in task.task_contributors]),
+            list_text([escape_nul(text) for text in task.remote_swarms]),
+            task.state is TaskState.RUNNING,
+            task.state is TaskState.COMPLETED,
+            *moment(task.start_time),
+            task.state.value,
+            task.entrypoint,
+            task.steps,
+            task.max_steps,
+            task.awaited,
+            task.finish_asked,
+            task.title,
+            events,
+            *owner,
+            task.task_id,
+            task.usage,
+            size,
+            task.handled,
+        )
+        found = yield Query(_ADD_TASK if new else _CHANGE_TASK, values)
+        if not found:
+            return None
+        ((key, next_event, taken),) = found
+        return TaskPlace(key, next_event - events, taken)
 
     def consume(self, task: int, seqs: Sequence[int], state: str, reason: str | None) -> Verb[int]:
         ((count,),) = yield Query(_CONSUME, (state, reason, seqs, task))
         return int(count)
-
-
-def _put_task(
-    text: str, owner: Owner, row: TaskRow, events: int, size: int
-) -> Verb[TaskPlace | None]:
-    started, started_text = moment(row.start_time)
-    values = (
-        row.task_owner,
-        list_text([escape_nul(text) for text in row.task_contributors]),
-        list_text([escape_nul(text) for text in row.remote_swarms]),
-        row.state is TaskState.RUNNING,
-        row.state is TaskState.COMPLETED,
-        started,
-        started_text,
-        row.state.value,
-        row.entrypoint,
-        row.steps,
-        row.max_steps,
-        row.awaited,
-        row.finish_asked,
-        row.title,
-        events,
-        *owner,
-        row.task_id,
-        row.usage,
-        size,
-        row.handled,
-    )
-    found = yield Query(text, values)
-    if not found:
-        return None
-    ((key, next_event, taken),) = found
-    return TaskPlace(key, next_event - events, taken)
 
 
 _MARK: Final = "\x1a"

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final
 
 from mail.db.migrate import Migration, check_current, pending_migrations
 from mail.db.postgres.connect import run_verb
@@ -34,10 +34,6 @@ async def schema_version(connection: Connection) -> int:
     """Return the number of the last applied migration, 0 for a database without any."""
     if await connection.fetchval("SELECT to_regclass('schema_version') IS NULL"):
         return 0
-    return await _newest(connection)
-
-
-async def _newest(connection: Connection) -> int:
     return int(await connection.fetchval("SELECT max(version) FROM schema_version") or 0)
 
 
@@ -65,7 +61,8 @@ async def migrate(
             another program's tables are in the way.
         asyncpg.PostgresError: a migration failed; nothing was changed.
     """
-    await check_foreign(connection, migrations)
+    if foreign := await foreign_tables(connection, migrations):
+        raise StoreError(f"{'; '.join(foreign)}: {_ADVICE}")
     current = await schema_version(connection)
     if not pending_migrations(current, migrations):
         return 0
@@ -91,7 +88,7 @@ async def _apply_pending(connection: Connection, migrations: Sequence[Migration]
     await connection.execute("SET LOCAL TIME ZONE 'UTC'")
     await connection.execute(_VERSIONS)
     # Asked again behind the lock: another process may have migrated meanwhile.
-    pending = pending_migrations(await _newest(connection), migrations)
+    pending = pending_migrations(await schema_version(connection), migrations)
     for migration in pending:
         await connection.execute(migration.script, timeout=_MIGRATION_SECONDS)
         if migration.step is not None:
@@ -155,7 +152,6 @@ async def missing_tables(connection: Connection, migrations: Sequence[Migration]
     return [row["name"] for row in found]
 
 
-_VERSIONS_TABLE: Final = "schema_version"
 _CREATED: Final = re.compile(
     r"^CREATE TABLE (IF NOT EXISTS )?(\w+) \((.*?)\);$", re.DOTALL | re.MULTILINE
 )
@@ -163,13 +159,11 @@ _DROPPED: Final = re.compile(r"^DROP TABLE (\w+);$", re.MULTILINE)
 _COLUMN: Final = re.compile(
     r"^ +(\w+) (UUID|TEXT|JSONB|BOOLEAN|TIMESTAMP WITH TIME ZONE)\b", re.MULTILINE
 )
-_ALTERED: Final = re.compile(r"^ALTER TABLE (\w+)\b(.*?);", re.DOTALL | re.MULTILINE)
-_ADDED: Final = re.compile(r"\bADD COLUMN (IF NOT EXISTS )?(\w+)")
+_ADDED_LATER: Final = re.compile(r"\bADD COLUMN IF NOT EXISTS (\w+)")
 _TIMES: Final = ("timestamp with time zone", "timestamp without time zone")
 _AS_GOOD: Final = {"text": ("text", "character varying"), _TIMES[0]: _TIMES}
 _COLUMNS: Final = """
-SELECT relname, attname, format_type(atttypid, NULL) AS kind,
-    attnotnull AND NOT atthasdef AND attidentity = '' AS demanded
+SELECT relname, attname, format_type(atttypid, NULL) AS kind
 FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid
 WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())
     AND relname = ANY($1::text[]) AND attnum > 0 AND NOT attisdropped
@@ -181,76 +175,35 @@ _ADVICE: Final = (
 )
 
 
-async def check_foreign(connection: Connection, migrations: Sequence[Migration]) -> None:
-    """Refuse a database without our schema in which another program's tables are in the way.
-
-    Raises:
-        StoreError: naming each table, what differs, and what to do.
-    """
-    found = await foreign_tables(connection, migrations)
-    if found:
-        raise StoreError(f"{'; '.join(found)}: {_ADVICE}")
-
-
 async def foreign_tables(connection: Connection, migrations: Sequence[Migration]) -> list[str]:
-    """Return words about each table that has a name of ours and is not ours."""
-    expected = _expected_tables(migrations)
-    there: dict[str, dict[str, tuple[str, bool]]] = {}
-    for row in await connection.fetch(_COLUMNS, [*expected, _VERSIONS_TABLE]):
-        there.setdefault(row["relname"], {})[row["attname"]] = (row["kind"], row["demanded"])
-    found = []
-    versions = there.pop(_VERSIONS_TABLE, None)
-    if versions is not None and versions.get("version", ("",))[0] != "integer":
-        found.append(
-            f"the table '{_VERSIONS_TABLE}' is another program's (it has no integer 'version')"
-        )
-    elif versions is not None:
+    """Return words about each table that has a name of ours and is not ours.
+
+    Before our first migration there may be the documented tables, as version 1.3.6 made them, and
+    no other table of ours.
+    """
+    later = {name for each in migrations for name in _ADDED_LATER.findall(each.script)}
+    expected = {
+        table: {
+            name: kind.lower()
+            for name, kind in (_COLUMN.findall(body) if tolerated else [])
+            if name not in later
+        }
+        for migration in migrations
+        for tolerated, table, body in _CREATED.findall(migration.script)
+    }
+    there: dict[str, dict[str, str]] = {}
+    for row in await connection.fetch(_COLUMNS, ["schema_version", *expected]):
+        there.setdefault(row["relname"], {})[row["attname"]] = row["kind"]
+    if there.get("schema_version", {}).get("version") == "integer":
         return []  # ours: what the other tables look like is the migrations' business
+    found = []
     for table, columns in there.items():
-        problems = _problems(expected[table], columns)
+        problems = [] if expected.get(table) else ["MAIL did not create it"]
+        for name, kind in expected.get(table, {}).items():
+            if name not in columns:
+                problems.append(f"it has no column '{name}'")
+            elif columns[name] not in _AS_GOOD.get(kind, (kind,)):
+                problems.append(f"'{name}' is {columns[name]}, not {kind}")
         if problems:
             found.append(f"the table '{table}' is another program's ({', '.join(problems)})")
     return found
-
-
-class _Table(NamedTuple):
-    """A table of ours before our migrations: columns that it has, and has not.
-
-    ``columns`` is None where the table itself must not be there.
-    """
-
-    columns: dict[str, str] | None
-    added: set[str]
-
-
-def _expected_tables(migrations: Sequence[Migration]) -> dict[str, _Table]:
-    tables: dict[str, _Table] = {}
-    for migration in migrations:
-        for tolerated, table, body in _CREATED.findall(migration.script):
-            columns = {name: kind.lower() for name, kind in _COLUMN.findall(body)}
-            tables[table] = _Table(columns if tolerated else None, set())
-        for table, changes in _ALTERED.findall(migration.script):
-            known = tables.get(table, _Table(None, set()))
-            for tolerated, name in _ADDED.findall(changes):
-                if not tolerated:
-                    known.added.add(name)
-                elif known.columns is not None:
-                    known.columns.pop(name, None)
-    return tables
-
-
-def _problems(expected: _Table, there: dict[str, tuple[str, bool]]) -> list[str]:
-    if expected.columns is None:
-        return ["MAIL did not create it"]
-    problems = []
-    for name, kind in expected.columns.items():
-        if name not in there:
-            problems.append(f"it has no column '{name}'")
-        elif there[name][0] not in _AS_GOOD.get(kind, (kind,)):
-            problems.append(f"'{name}' is {there[name][0]}, not {kind}")
-    for name, (_, demanded) in there.items():
-        if name in expected.added:
-            problems.append(f"it has a column '{name}' of its own")
-        elif demanded and name not in expected.columns:
-            problems.append(f"its column '{name}' must have a value")
-    return problems

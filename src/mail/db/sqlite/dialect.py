@@ -8,12 +8,13 @@ from typing import Final
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
 from mail.db.driver import Change, Dialect, Insert, Matching, Query, Row, TaskPlace, Verb
-from mail.db.records import EventRow, MemoryRow, Owner, TaskRow
+from mail.db.records import MemoryRow, Owner, TaskRow
 from mail.db.rows import (
     OWNED,
     OWNER_COLUMNS,
     as_event,
     columns,
+    insert,
     list_text,
     namespace_text,
     reader,
@@ -28,35 +29,23 @@ _FIND_TASK: Final = (
     f"SELECT key, next_event, bytes, state FROM tasks WHERE {OWNED} AND task_id = $4"
 )
 
-_CHANGES: Final = """
-SET task_owner = $1, task_contributors = $2, remote_swarms = $3, start_time = $4, updated_at = $5,
-    entrypoint = $6, steps = $7, max_steps = $8, awaited = $9, finish_asked = $10, title = $11,
-    usage = $12, handled = $13, next_event = $14, bytes = $15
-"""
+_TASK: Final = (
+    *("task_owner", "task_contributors", "remote_swarms", "start_time", "updated_at"),
+    *("entrypoint", "steps", "max_steps", "awaited", "finish_asked", "title", "usage"),
+    *("handled", "next_event", "bytes"),
+)
+_WITH_STATE: Final = (*_TASK, "is_running", "completed", "state")
 
-# An update that leaves the state alone writes no index.
-_CHANGE_TASK: Final = f"UPDATE tasks {_CHANGES} WHERE key = $16"
 
-_CHANGE_STATE: Final = f"""
-UPDATE tasks {_CHANGES}, is_running = $16, completed = $17, state = $18 WHERE key = $19
-"""
+def _change(names: Sequence[str]) -> str:
+    values = ", ".join(f"{name} = ${number}" for number, name in enumerate(names, 1))
+    return f"UPDATE tasks SET {values} WHERE key = ${len(names) + 1}"
 
-_ADD_TASK: Final = """
-INSERT INTO tasks (
-    task_owner, task_contributors, remote_swarms, start_time, updated_at, entrypoint, steps,
-    max_steps, awaited, finish_asked, title, usage, handled, next_event, bytes, is_running,
-    completed, state, swarm_name, caller_role, caller_id, task_id, created_at
-) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,
-    $21, $22, $5)
-"""
 
-_PUT_RESPONSE: Final = f"""
-INSERT INTO task_responses
-    (task_id, swarm_name, caller_role, caller_id, task, response, texts, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, {_NOW})
-ON CONFLICT (task) DO UPDATE SET response = excluded.response, texts = excluded.texts,
-    created_at = excluded.created_at
-"""
+_CHANGE_TASK: Final = _change(_TASK)
+"""An update that leaves the state alone writes no index."""
+_CHANGE_STATE: Final = _change(_WITH_STATE)
+_ADD_TASK: Final = insert("tasks", *_WITH_STATE, OWNER_COLUMNS, "task_id", "created_at")
 
 _CONSUME: Final = """
 UPDATE messages SET state = $1, reason = $2 WHERE seq = $3 AND task = $4 AND state = 'ready'
@@ -111,22 +100,25 @@ class SQLiteDialect(Dialect):
     row = "rowid"
     lock = ""
 
+    put_response = f"""
+        INSERT INTO task_responses
+            (task_id, swarm_name, caller_role, caller_id, response, task, texts, created_at)
+        VALUES ($1, $2, $3, $4, $6, $7, $8, {_NOW})
+        ON CONFLICT (task) DO UPDATE SET response = excluded.response, texts = excluded.texts,
+            created_at = excluded.created_at"""
+    size = "length(CAST({} AS BLOB))"  # octet_length came with SQLite 3.43
+    hashed = "{}"
+    some = "rowid IN ({})"
+    time = "{}"
+
     def as_task(self, row: Row) -> TaskRow:
         return _as_task(row)
 
     def as_event(self, task_id: str, row: Row) -> TaskEvent:
         return as_event(task_id, row)
 
-    def event_values(
-        self,
-        key: Sequence[object],
-        seq: int,
-        event: EventRow,
-        task: int,
-        size: int,
-    ) -> tuple[object, ...]:
-        kind, timestamp, description, extra, texts = event
-        return *key, kind, extra, str(seq), timestamp, task, seq, description, size, texts
+    def times(self, text: str) -> tuple[object, ...]:
+        return (text,)
 
     def json(self, text: str) -> str:
         return text
@@ -137,12 +129,6 @@ class SQLiteDialect(Dialect):
     def memory_values(self, owner: Owner, row: MemoryRow) -> tuple[object, ...]:
         return *owner, namespace_text(row.namespace), *row[1:], text_size(row.value)
 
-    def size(self, column: str) -> str:
-        return f"length(CAST({column} AS BLOB))"  # octet_length came with SQLite 3.43
-
-    def hashed(self, column: str) -> str:
-        return column
-
     def among(self, parameter: str, kind: str = "text") -> str:
         return f"IN (SELECT value FROM json_each({parameter}))"
 
@@ -150,41 +136,42 @@ class SQLiteDialect(Dialect):
         # SQLite cuts texts within JSON at NUL.
         return json.dumps([value for value in values if "\0" not in str(value)])
 
-    def some(self, select: str) -> str:
-        return f"rowid IN ({select})"
-
-    def time(self, parameter: str) -> str:
-        return parameter
-
-    def add_task(
-        self, owner: Owner, task: TaskRow, events: int, size: int
-    ) -> Verb[TaskPlace | None]:
-        found = yield Query(_FIND_TASK, (*owner, task.task_id))
-        if found:
-            return None
-        values = (*_task_values(task, 1 + events, size), *_state_values(task))
-        (key,) = yield Insert(_ADD_TASK, "key", [(*values, *owner, task.task_id)])
-        return TaskPlace(key, 1, size)
-
-    def change_task(
-        self, owner: Owner, task: TaskRow, events: int, size: int
+    def put_task(
+        self, owner: Owner, task: TaskRow, events: int, size: int, *, new: bool
     ) -> Verb[TaskPlace | None]:
         # Nobody else writes meanwhile. To find it first takes half of what RETURNING does.
         found = yield Query(_FIND_TASK, (*owner, task.task_id))
-        if not found:
+        if bool(found) is new:
             return None
-        ((key, first_event, taken, state),) = found
-        values = _task_values(task, first_event + events, taken + size)
+        key, first_event, taken, state = found[0] if found else (0, 1, 0, None)
+        now = datetime.now(UTC).isoformat()
+        values: tuple[object, ...] = (
+            task.task_owner,
+            list_text(task.task_contributors),
+            list_text(task.remote_swarms),
+            task.start_time,
+            now,
+            task.entrypoint,
+            task.steps,
+            task.max_steps,
+            task.awaited,
+            task.finish_asked,
+            task.title,
+            task.usage,
+            task.handled,
+            first_event + events,
+            taken + size,
+        )
         if state == task.state.value:
             yield Change(_CHANGE_TASK, (*values, key))
+            return TaskPlace(key, first_event, taken + size)
+        is_running, completed = task.state is TaskState.RUNNING, task.state is TaskState.COMPLETED
+        values = (*values, is_running, completed, task.state.value)
+        if new:
+            (key,) = yield Insert(_ADD_TASK, "key", [(*values, *owner, task.task_id, now)])
         else:
-            yield Change(_CHANGE_STATE, (*values, *_state_values(task), key))
+            yield Change(_CHANGE_STATE, (*values, key))
         return TaskPlace(key, first_event, taken + size)
-
-    def put_response(
-        self, owner: Owner, task_id: str, task: int, response: str, texts: str | None
-    ) -> Verb[None]:
-        yield Change(_PUT_RESPONSE, (task_id, *owner, task, response, texts))
 
     def consume(self, task: int, seqs: Sequence[int], state: str, reason: str | None) -> Verb[int]:
         consumed = 0
@@ -193,28 +180,3 @@ class SQLiteDialect(Dialect):
                 yield Change(_DROP_JOURNAL, (seq,))
                 consumed += 1
         return consumed
-
-
-def _task_values(row: TaskRow, next_event: int, size: int) -> tuple[object, ...]:
-    return (
-        row.task_owner,
-        list_text(row.task_contributors),
-        list_text(row.remote_swarms),
-        row.start_time,
-        datetime.now(UTC).isoformat(),
-        row.entrypoint,
-        row.steps,
-        row.max_steps,
-        row.awaited,
-        row.finish_asked,
-        row.title,
-        row.usage,
-        row.handled,
-        next_event,
-        size,
-    )
-
-
-def _state_values(row: TaskRow) -> tuple[object, ...]:
-    state = row.state
-    return state is TaskState.RUNNING, state is TaskState.COMPLETED, state.value
