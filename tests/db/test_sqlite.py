@@ -408,7 +408,7 @@ class TestPlans:
             owner, states=[TaskState.RUNNING], limit=5
         ),
         "sqlite_autoindex_idempotency": lambda store, owner: store.find_key(owner, "k"),
-        "idempotency_by_age": lambda store, owner: store.drop_keys("2026", 5),
+        "idempotency_by_age": lambda store, owner: store.drop_aged("idempotency", "2026", 5),
         "desk_pages_by_age": lambda store, owner: store.aged_between("keys", "", "2025", "2026"),
         "inbox_by_age": lambda store, owner: store.aged_between("inbox", "", "2025", "2026"),
         "desk_letters_by_age": lambda store, owner: store.aged_between(

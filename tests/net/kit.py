@@ -201,7 +201,7 @@ class WaitingMail:
     async def find_inbox(self, swarm: str, peer: str, message_id: str) -> str | None:
         raise NotImplementedError
 
-    async def drop_inbox(self, before: str, limit: int) -> int:
+    async def drop_aged(self, table: str, before: str, limit: int) -> int:
         raise NotImplementedError
 
 

@@ -137,7 +137,7 @@ class LibraryFederation:
         self._is_stopped = False
         self._registry.warn_of_missing_tokens()
         await self._open()
-        await self._store.drop_inbox(self._ago(INBOX_AGE), _PAGE)
+        await self._store.drop_aged("inbox", self._ago(INBOX_AGE), _PAGE)
         for peer in await self._peers_with_work():
             await self._guest(peer).start()
         if self._registry.health_check_task is None:

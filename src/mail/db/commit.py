@@ -10,7 +10,7 @@ that a task has ready mail. Transactions are committed in the order of the calls
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -217,7 +217,9 @@ class CommitVerbs(Verbs):
         return await self.driver.transaction(partial(self._commit, commit, short, size))
 
     def _commit(self, commit: Commit, short: ShortCommit, size: int) -> Verb[Receipt]:
-        yield from _take_mail(commit.owner.swarm, commit.inbox)
+        mail, swarm = commit.inbox, commit.owner.swarm
+        if mail is not None and not (yield Change(_TAKE_MAIL, (swarm, *mail))):
+            raise MailTaken  # before anything else, so that a repeated one is told as such
         events, new = len(commit.events), commit.new
         task = yield from self.sql.put_task(commit.owner, commit.task, events, size, new=new)
         if task is None:
@@ -253,7 +255,10 @@ class CommitVerbs(Verbs):
             yield from self._settle(commit, key)
         if commit.histories:
             yield Batch(_ADD_HISTORY, [(key, *row) for row in commit.histories])
-        seqs = (yield from _add_messages(commit, key)) if commit.deliveries else ()
+        seqs: Sequence[int] = ()
+        if commit.deliveries:
+            mails = [(key, *mail[1:6], mail.attempts, mail.texts) for mail in commit.deliveries]
+            seqs = yield Insert(_ADD_MESSAGE, "seq", mails)
         if commit.events:
             yield self._events(whole, commit, task)
         if commit.ledger is not None:
@@ -272,7 +277,7 @@ class CommitVerbs(Verbs):
         if commit.snapshot and self.driver.durable:
             yield from self._update_snapshots(commit.owner, commit.task.task_id, key)
         yield from _write_mail(commit, key)
-        return Receipt(task.first_event, seqs, task.bytes + texts, size + texts)
+        return Receipt(task.first_event, tuple(seqs), task.bytes + texts, size + texts)
 
     def _settle(self, commit: Commit, task: int) -> Verb[None]:
         """Consume, take back or cancel mail of the task."""
@@ -363,17 +368,6 @@ def lifted(commit: Commit) -> ShortCommit:
         short.journal = lifter.rows(short.journal, payload="payload")
     (short.response,), texts = lifter.columns(response=commit.response)
     return ShortCommit(short, lifter.texts, texts)
-
-
-def _take_mail(swarm: str, row: InboxRow | None) -> Verb[None]:
-    """Note the mail of a peer, if there is any; first, so that a repeated one is told as such."""
-    if row is not None and not (yield Change(_TAKE_MAIL, (swarm, *row))):
-        raise MailTaken
-
-
-def _add_messages(commit: Commit, task: int) -> Verb[tuple[int, ...]]:
-    values = [(task, *mail[1:6], mail.attempts, mail.texts) for mail in commit.deliveries]
-    return tuple((yield Insert(_ADD_MESSAGE, "seq", values)))
 
 
 def _write_mail(commit: Commit, task: int) -> Verb[None]:

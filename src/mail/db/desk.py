@@ -902,19 +902,6 @@ class LetterVerbs(Verbs):
             yield Batch(ADD_USE, [(swarm, payer, -size) for payer, size in sorted(freed.items())])
         return len(rows)
 
-    @write
-    def drop_pages(self, before: str, limit: int) -> Verb[int]:
-        """Remove pages, of any swarm, that were made before a time; return how many.
-
-        Args:
-            before: The time.
-            limit: At most so many, the oldest first.
-        """
-        text = """
-            DELETE FROM desk_pages WHERE id IN (
-                SELECT id FROM desk_pages WHERE created_at < $1 ORDER BY created_at LIMIT $2)"""
-        return int((yield Change(text, (before, limit))))
-
 
 def _page(
     text: str, values: Sequence[object], order: str, limit: int, max_bytes: int | None

@@ -9,6 +9,8 @@ Statements are written once, in the SQL that SQLite and PostgreSQL share, with p
 database" of docs/database.md tells how to add one.
 """
 
+import asyncio
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from functools import partial, wraps
@@ -16,12 +18,15 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Concatenate,
+    Final,
     NamedTuple,
     ParamSpec,
     Protocol,
     TypeAlias,
     TypeVar,
 )
+
+from mail.errors import StoreError
 
 if TYPE_CHECKING:
     from mail.core.events import TaskEvent
@@ -191,8 +196,6 @@ class Dialect(ABC):
         response: The JSON of a final message.
         add_event: Adds an event: task id, owner, kind, data, number as text, `times`, task, number,
             description, size, texts.
-        add_late_event: Adds an event to the log of the task that ``$1`` to ``$4`` name, numbered
-            just before its next one: kind, data, time, description, size.
         put_response: Stores the final message of a run: task id, owner, `json` of the message, the
             message, task, texts.
         put_snapshot: Adds to the documented row of an agent's history: owner, shape or None, task
@@ -214,7 +217,6 @@ class Dialect(ABC):
     event_size: str
     response: str
     add_event: str
-    add_late_event: str
     put_response: str
     put_snapshot: str
     put_memory: str
@@ -272,3 +274,43 @@ class Dialect(ABC):
     @abstractmethod
     def consume(self, task: int, seqs: Sequence[int], state: str, reason: str | None) -> Verb[int]:
         """Let waiting deliveries wait no more, and drop their journals; return how many."""
+
+
+# --- what the writers of databases share: units of work that are committed together ---------------
+
+BATCH_LIMIT: Final = 64
+"""At most so many units share a commit: those that queued up during the one before."""
+
+
+def hand_back(futures: Sequence[asyncio.Future[Any]], results: Sequence[object]) -> None:
+    """Give every caller its result, or the StoreError in its place: one wake-up for each loop."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], object]]] = {}
+    for future, result in zip(futures, results, strict=True):
+        by_loop.setdefault(future.get_loop(), []).append((future, result))
+    for loop, settled in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_settle, settled)
+        except RuntimeError:
+            # The caller's loop is closed: the commit stands, nobody waits for it.
+            continue
+
+
+def _settle(settled: Sequence[tuple[asyncio.Future[Any], object]]) -> None:
+    for future, result in settled:
+        if future.done():
+            continue
+        if isinstance(result, StoreError):
+            _let_go(result)
+            future.set_exception(result)
+        else:
+            future.set_result(result)
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Let go of what the frames of a failure hold: the unit, and by its future the failure itself.
+
+    Such a circle, with all that was to be written, would stay in memory until the collector comes.
+    """
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__

@@ -18,11 +18,6 @@ _PUT_KEY: Final = f"""
 {insert("idempotency", OWNER_COLUMNS, _KEY, "size")} ON CONFLICT DO NOTHING
 """
 
-_DROP_KEYS: Final = """
-DELETE FROM idempotency WHERE id IN (
-    SELECT id FROM idempotency WHERE created_at < $1 ORDER BY created_at LIMIT $2)
-"""
-
 
 def put_key(owner: Owner, row: IdempotencyRow) -> Verb[None]:
     """Store a key.
@@ -52,16 +47,6 @@ class KeyVerbs(Verbs):
             KeyTaken: the owner has used it before.
         """
         yield from put_key(owner, row)
-
-    @write
-    def drop_keys(self, before: str, limit: int) -> Verb[int]:
-        """Remove keys, of any owner, that were made before a time; return how many.
-
-        Args:
-            before: RFC 3339 text in UTC.
-            limit: At most so many, the oldest first.
-        """
-        return int((yield Change(_DROP_KEYS, (before, limit))))
 
 
 _ACCESS: Final = "token_hash, role, caller_id, created_at, label, expires_at, revoked_at"

@@ -46,7 +46,6 @@ class MemoryDriver:
         """Do nothing: no other process can see this."""
 
     async def read(self, verb: Callable[[], Verb[T]]) -> T:
-        """See `Driver.read`."""
         with self._gate:
             try:
                 return run_verb(verb, self._cursor)
@@ -54,7 +53,6 @@ class MemoryDriver:
                 raise as_store_error(exc) from exc
 
     async def transaction(self, verb: Callable[[], Verb[T]]) -> T:
-        """See `Driver.transaction`."""
         with self._gate:
             self._cursor.execute("BEGIN")
             try:
@@ -99,7 +97,6 @@ class MemoryStore(Store):
         self._finished: dict[Owner, dict[str, None]] = {}
 
     async def commit(self, commit: Commit) -> Receipt:
-        """See `Store.commit`."""
         receipt = await super().commit(commit)
         await self._note_state(commit)
         return receipt

@@ -42,11 +42,6 @@ UPDATE outbox SET state = $2, attempts = $3, next_at = $4, last_error = $5, told
 
 _DROP: Final = "DELETE FROM outbox WHERE id = $1"
 
-_DROP_INBOX: Final = """
-DELETE FROM inbox WHERE id IN (
-    SELECT id FROM inbox WHERE created_at < $1 ORDER BY created_at LIMIT $2)
-"""
-
 
 def change_outbox(changes: Sequence[OutboxChange], task: int | None = None) -> Verb[None]:
     """Change mail for peers; only that of one task, if its key is given."""
@@ -184,13 +179,3 @@ class OutboxVerbs(Verbs):
         text = "SELECT receipt FROM inbox WHERE swarm_name = $1 AND peer = $2 AND message_id = $3"
         rows = yield Query(text, (swarm, peer, message_id))
         return str(rows[0][0]) if rows else None
-
-    @write
-    def drop_inbox(self, before: str, limit: int) -> Verb[int]:
-        """Forget what was taken before a time, by any swarm; return how many.
-
-        Args:
-            before: RFC 3339 text in UTC.
-            limit: At most so many, the oldest first.
-        """
-        return int((yield Change(_DROP_INBOX, (before, limit))))

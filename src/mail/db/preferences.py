@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 from mail.db.driver import Batch, Change, Query, Verb, Verbs, read, write
 from mail.db.records import EventRow, MemoryRow, Owner
 from mail.db.rows import OWNED, OWNER_COLUMNS, columns, insert
+from mail.db.texts import text_size
 from mail.errors import StoreConflict
 
 PREFERENCE_KEY: Final = "user_preferences"
@@ -211,7 +212,7 @@ WHERE {OWNED} AND memory = $4 AND state <> 'waiting' AND id <= (
 
 _COUNT_EVENT: Final = f"""
 UPDATE tasks SET next_event = next_event + 1, bytes = bytes + $5
-WHERE {OWNED} AND task_id = $4
+WHERE {OWNED} AND task_id = $4 RETURNING key, next_event - 1
 """
 
 
@@ -242,14 +243,19 @@ class PreferenceVerbs(Verbs):
         """
         key = (*change.owner, change.name)
         if change.feedback is not None:
-            yield from _end_feedback(change.owner, change.feedback)
+            row = change.feedback
+            values = (row.state, row.attempts, row.next_at, row.reason, row.rejections)
+            if not (yield Change(_END_FEEDBACK, (*change.owner, row.id, *values, row.updated_at))):
+                raise StoreConflict("the feedback does not wait")
             yield Change(_DROP_OLD_FEEDBACK, key)
         if change.versions:
             yield from _add_versions(change)
         if change.memory is not None:
             yield Change(self.sql.put_memory, self.sql.memory_values(change.owner, change.memory))
         if change.forget:
-            yield from self._forget(change.owner, change.name)
+            space = preference_namespace(change.owner.swarm, change.name)
+            text = f"DELETE FROM memories WHERE {OWNED} AND {self.sql.this_memory}"
+            yield Change(text, (*change.owner, *self.sql.memory_id(space, PREFERENCE_KEY)))
             yield Change(_DROP_FEEDBACK, key)
         if change.event is None:
             return 0
@@ -316,32 +322,17 @@ class PreferenceVerbs(Verbs):
         rows = yield Query(text, (swarm, now, limit))
         return [(Owner(*row[:3]), FeedbackRow(*row[3:])) for row in map(tuple, rows)]
 
-    def _forget(self, owner: Owner, name: str) -> Verb[None]:
-        """Remove the value of a memory."""
-        this = self.sql.memory_id(preference_namespace(owner.swarm, name), PREFERENCE_KEY)
-        text = f"DELETE FROM memories WHERE {OWNED} AND {self.sql.this_memory}"
-        yield Change(text, (*owner, *this))
-
     def _add_event(self, owner: Owner, task_id: str, event: EventRow) -> Verb[int]:
         """Add an event to a task's log and return its number; 0 when the task is gone."""
-        key = (*owner, task_id)
-        size = len(event.extra.encode()) + len(event.description.encode())
-        if not (yield Change(_COUNT_EVENT, (*key, size))):
+        size = text_size(event.extra + event.description)
+        rows = yield Query(_COUNT_EVENT, (*owner, task_id, size))
+        if not rows:
             return 0
-        values = (event.kind, event.extra, event.timestamp, event.description, size)
-        rows = yield Query(self.sql.add_late_event, (*key, *values))
-        return int(rows[0][0])
-
-
-def _end_feedback(owner: Owner, row: FeedbackRow) -> Verb[None]:
-    """Store the new state of feedback.
-
-    Raises:
-        StoreConflict: it does not wait.
-    """
-    values = (row.state, row.attempts, row.next_at, row.reason, row.rejections, row.updated_at)
-    if not (yield Change(_END_FEEDBACK, (*owner, row.id, *values))):
-        raise StoreConflict("the feedback does not wait")
+        ((task, seq),) = rows
+        times = self.sql.times(event.timestamp)
+        row = event.kind, event.extra, str(seq), *times, task, seq, event.description, size, None
+        yield Change(self.sql.add_event, (task_id, *owner, *row))
+        return int(seq)
 
 
 def _add_versions(change: PreferenceChange) -> Verb[None]:

@@ -3,7 +3,6 @@
 from mail.db.calls import CallVerbs
 from mail.db.commit import CommitVerbs
 from mail.db.desk import LetterVerbs
-from mail.db.events import EventVerbs
 from mail.db.files import FileVerbs
 from mail.db.keys import KeyVerbs, TokenVerbs
 from mail.db.ledger import LedgerVerbs
@@ -11,7 +10,7 @@ from mail.db.memories import MemoryVerbs
 from mail.db.outbox import OutboxVerbs
 from mail.db.preferences import PreferenceVerbs
 from mail.db.sweep import SweepVerbs
-from mail.db.tasks import TaskVerbs
+from mail.db.tasks import EventVerbs, TaskVerbs
 from mail.db.webhooks import WebhookVerbs
 
 

@@ -185,6 +185,25 @@ class SweepVerbs(Verbs):
         times = [_time_text(moment) for (moment,) in rows if moment is not None]
         return (min(times), max(times)) if times else None
 
+    @write
+    def drop_aged(
+        self, table: Literal["idempotency", "inbox", "desk_pages"], before: str, limit: int
+    ) -> Verb[int]:
+        """Remove idempotency keys, receipts of peers' mail or pages of letters that are old.
+
+        Args:
+            table: Which; those of all owners and swarms.
+            before: Only what was made before this time: RFC 3339 text in UTC.
+            limit: At most so many, the oldest first.
+
+        Returns:
+            How many were removed.
+        """
+        text = f"""
+            DELETE FROM {table} WHERE id IN (
+                SELECT id FROM {table} WHERE created_at < $1 ORDER BY created_at LIMIT $2)"""
+        return int((yield Change(text, (before, limit))))
+
     @read
     def sweep_moment(self, name: str) -> Verb[str | None]:
         """Return how far a kind of deletion by age has come in time, or None at first."""

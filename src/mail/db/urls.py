@@ -1,25 +1,14 @@
 """From a store's URL to the store: the scheme selects it."""
 
 from collections.abc import Callable, Mapping
-from typing import Final, Literal, NamedTuple, cast
+from typing import Any, Final
 
 from mail.db.records import SwarmClaim
 from mail.db.store import Store
 from mail.errors import ConfigError
 
-Durability = Literal["full", "normal"]
-
 _LONGEST: Final = 60
 _FORMS: Final = "write sqlite:///mail.db, postgresql://host/database or memory://"
-
-
-class _Use(NamedTuple):
-    """The intended use of a store."""
-
-    durability: Durability
-    exclusive: bool
-    read_only: bool
-    claim: SwarmClaim | None
 
 
 def open_store(
@@ -56,11 +45,15 @@ def open_store(
     if build is None:
         raise ConfigError(f"a store URL cannot begin with '{scheme[:_LONGEST]}:'; {_FORMS}")
     return build(
-        rest, _Use(cast("Durability", durability), exclusive and not read_only, read_only, claim)
+        rest,
+        durability=durability,
+        exclusive=exclusive and not read_only,
+        read_only=read_only,
+        claim=claim,
     )
 
 
-def _memory(rest: str, use: _Use) -> Store:
+def _memory(rest: str, **_use: object) -> Store:
     if rest not in ("", "//"):
         raise ConfigError("the memory store has no path; write memory://")
     from mail.db.memory import MemoryStore
@@ -68,7 +61,7 @@ def _memory(rest: str, use: _Use) -> Store:
     return MemoryStore()
 
 
-def _sqlite(rest: str, use: _Use) -> Store:
+def _sqlite(rest: str, *, claim: SwarmClaim | None, **use: Any) -> Store:
     path = rest.removeprefix("///")
     if path == rest or not path.strip("/"):
         raise ConfigError(
@@ -83,24 +76,16 @@ def _sqlite(rest: str, use: _Use) -> Store:
         raise ConfigError("an SQLite store URL must not contain '?' parameters or a '#' fragment")
     from mail.db.sqlite.driver import SQLiteStore
 
-    return SQLiteStore(
-        path,
-        durability=use.durability,
-        exclusive=use.exclusive,
-        read_only=use.read_only,
-        swarm=None if use.claim is None else use.claim.swarm,
-    )
+    return SQLiteStore(path, swarm=None if claim is None else claim.swarm, **use)
 
 
-def _postgresql(rest: str, use: _Use) -> Store:
+def _postgresql(rest: str, *, read_only: bool, **use: Any) -> Store:
     from mail.db.postgres.driver import PostgresStore
 
-    return PostgresStore(
-        f"postgresql:{rest}", durability=use.durability, exclusive=use.exclusive, claim=use.claim
-    )
+    return PostgresStore(f"postgresql:{rest}", **use)
 
 
-STORE_SCHEMES: Final[Mapping[str, Callable[[str, _Use], Store]]] = {
+STORE_SCHEMES: Final[Mapping[str, Callable[..., Store]]] = {
     "memory": _memory,
     "sqlite": _sqlite,
     "postgresql": _postgresql,

@@ -95,14 +95,14 @@ class Retention:
     async def _sweep_keys(self, step: timedelta) -> None:
         age = timedelta(hours=self.key_hours)
         before = (await self._advance("keys", "", age, step) - age).isoformat()
-        while await self.store.drop_keys(before, _KEYS_AT_ONCE) == _KEYS_AT_ONCE:
+        while await self.store.drop_aged("idempotency", before, _KEYS_AT_ONCE) == _KEYS_AT_ONCE:
             pass
-        while await self.store.drop_pages(before, _PAGES_AT_ONCE) == _PAGES_AT_ONCE:
+        while await self.store.drop_aged("desk_pages", before, _PAGES_AT_ONCE) == _PAGES_AT_ONCE:
             pass
 
     async def _sweep_inbox(self, step: timedelta) -> None:
         before = (await self._advance("inbox", "", INBOX_AGE, step) - INBOX_AGE).isoformat()
-        while await self.store.drop_inbox(before, _RECEIPTS_AT_ONCE) == _RECEIPTS_AT_ONCE:
+        while await self.store.drop_aged("inbox", before, _RECEIPTS_AT_ONCE) == _RECEIPTS_AT_ONCE:
             pass
 
     async def _index_letters(self, step: timedelta) -> None:

@@ -227,10 +227,13 @@ class ApprovalDesk:
         Raises:
             UnknownApproval: there is none that concerns the caller.
         """
-        found, _ = await self.store.held_calls(self._seen_by(who, approval_id=approval_id), 1)
-        if not found:
+        return approval_record(await self._find(who, approval_id))
+
+    async def _find(self, who: Answerer, approval_id: str) -> StoredCall:
+        page, _ = await self.store.held_calls(self._seen_by(who, approval_id=approval_id), 1)
+        if not page:
             raise UnknownApproval
-        return approval_record(found[0])
+        return page[0]
 
     async def events(
         self,
@@ -247,35 +250,29 @@ class ApprovalDesk:
             closing: Tells whether the server stops; the last event is ``server_drain`` then.
             places: One of them is held while approvals are read and sent.
         """
-        last, opened = after or 0, self._seen_by(who, status="open", after=0)
-        quiet, more = 0.0, after is None
+        last, quiet = after or 0, 0.0
+        more = after is None
         if more:
             last = await self.store.last_call_change()
-        while more:
-            async with places:
-                page, more = await self.store.held_calls(opened, _AT_ONCE, _EVENT_BYTES)
-                found = deque(page)
-                del page
-                while found and found[0].change <= last:
-                    opened = opened._replace(after=found[0].change)
-                    yield change_event(found.popleft())
-            more = more and not found
+        # What is open now first; what changes meanwhile comes behind it.
+        which = self._seen_by(who, status="open" if more else "", after=0 if more else last)
         while not closing():
             async with places:
-                which = self._seen_by(who, after=last)
                 page, more = await self.store.held_calls(which, _AT_ONCE, _EVENT_BYTES)
                 found = deque(page)
                 del page
-                while found:
-                    last, quiet = found[0].change, -_POLL_SECONDS
+                more = more and (not which.status or found[-1].change <= last)
+                while found and not (which.status and found[0].change > last):
+                    which, quiet = which._replace(after=found[0].change), -_POLL_SECONDS
                     yield change_event(found.popleft())
-            if more:
-                continue
-            await asyncio.sleep(_POLL_SECONDS)
-            quiet += _POLL_SECONDS
-            if quiet >= PING_INTERVAL:
-                quiet = 0.0
-                yield self._note("ping")
+            if which.status and not more:
+                which = which._replace(status="", after=last)
+            elif not more:
+                await asyncio.sleep(_POLL_SECONDS)
+                quiet += _POLL_SECONDS
+                if quiet >= PING_INTERVAL:
+                    quiet = 0.0
+                    yield self._note("ping")
         yield self._note("server_drain")
 
     def _note(self, kind: str) -> TaskEvent:
@@ -309,10 +306,7 @@ class ApprovalDesk:
 
     async def _brief(self, who: Answerer, approval_id: str) -> StoredCall:
         """Return an approval without what may be large: nothing holds that meanwhile."""
-        page, _ = await self.store.held_calls(self._seen_by(who, approval_id=approval_id), 1)
-        if not page:
-            raise UnknownApproval
-        [found] = page
+        found = await self._find(who, approval_id)
         small = found.row._replace(shown="", description="", decision=None, answer=None)
         return found._replace(row=small)
 

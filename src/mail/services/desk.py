@@ -120,11 +120,13 @@ class FetchedLetter(NamedTuple):
         letter: The letter.
         read: Whether it was read before, or needs no reading: what the mailbox wrote itself.
         receipts: What became of it at each recipient; for its sender and for operators only.
+        snippet: The piece of it that a search has found.
     """
 
     letter: LetterRow
     read: bool
     receipts: list[ReceiptRow] | None = None
+    snippet: str = ""
 
 
 class LetterPage(NamedTuple):
@@ -141,14 +143,6 @@ class LetterPage(NamedTuple):
     next_before: int | None
 
 
-class FoundLetter(NamedTuple):
-    """A letter that a search has found, whether the mailbox has read it, and a piece of it."""
-
-    letter: LetterRow
-    read: bool
-    snippet: str
-
-
 class SearchPage(NamedTuple):
     """Letters that a search has found, newest first.
 
@@ -157,7 +151,7 @@ class SearchPage(NamedTuple):
         next_before: The place to go on from, to older ones; None at the end.
     """
 
-    letters: list[FoundLetter]
+    letters: list[FetchedLetter]
     next_before: int | None
 
 
@@ -403,7 +397,12 @@ class MailDesk:
             view = await self._thread_of(letter.sender, letter.thread_id)
             others = tuple(name for name in view.members if name != letter.sender)
             letter = letter._replace(recipients=others)
-        answered = await self._answered(letter)
+        answered = None
+        if letter.reply_to:
+            try:
+                answered, _ = await self._visible(letter.sender, letter.reply_to)
+            except UnknownLetter as error:
+                raise _wrong("reply_to", str(error)) from None
         if not letter.thread_id:
             known = self.reached_by(letter.sender)
             if answered is not None and answered.sender in self.agents.names:
@@ -485,15 +484,6 @@ class MailDesk:
         if not request_id:
             return self.clock.new_id()
         return _uuid_of(self.swarm, sender, request_id)
-
-    async def _answered(self, letter: LetterRow) -> LetterRow | None:
-        """Return the letter that another one answers, if it does."""
-        if not letter.reply_to:
-            return None
-        try:
-            return (await self._visible(letter.sender, letter.reply_to))[0]
-        except UnknownLetter as error:
-            raise _wrong("reply_to", str(error)) from None
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -623,7 +613,7 @@ class MailDesk:
         letters = []
         for letter, receipt in found:
             read = not _is_unread(name, letter, receipt)
-            letters.append(FoundLetter(letter, read, snippet(query, letter.body)))
+            letters.append(FetchedLetter(letter, read, snippet=snippet(query, letter.body)))
             await asyncio.sleep(0)  # others are served between two letters
         return SearchPage(letters, before)
 

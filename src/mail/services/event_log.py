@@ -5,7 +5,6 @@ behind loses its buffer, not its events, and catches up from the store.
 """
 
 import asyncio
-import json
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Sequence
 from sys import getsizeof
@@ -14,8 +13,9 @@ from weakref import WeakSet
 
 from mail.core.events import TaskEvent
 from mail.core.large import LARGE_AT_ONCE
-from mail.db.events import EventVerbs
 from mail.db.records import EventRow, Owner
+from mail.db.rows import as_event
+from mail.db.tasks import EventVerbs
 
 PAGE_EVENTS: Final = 256
 PAGE_BYTES: Final = 64 * 1024
@@ -58,24 +58,18 @@ class Subscription:
         self._lagging = after is not None
         self._wake = asyncio.Event()
 
-    def push(self, events: Sequence[TaskEvent], size: int) -> None:
-        """Take committed events, which have ``size`` bytes; give up on a slow reader."""
+    def push(self, events: Sequence[TaskEvent], size: int, *, stored: bool = True) -> None:
+        """Take events of ``size`` bytes.
+
+        Of a reader that is too slow those that are ``stored`` are read later; others are dropped.
+        """
         few = len(self._buffer) + len(events) <= self._limit
         if not self._lagging and few and self._size + size <= _BUFFER_BYTES:
             self._buffer.extend(events)
             self._size += size
             self._wake.set()
-        else:
+        elif stored:
             self.lag()
-
-    def push_delta(self, event: TaskEvent) -> None:
-        """Take a piece of a running model call; dropped when the reader is too slow."""
-        size = _EVENT_BYTES + sum(getsizeof(str(value)) for value in event.extra.values())
-        few = len(self._buffer) < self._limit and self._size + size <= _BUFFER_BYTES
-        if not self._lagging and few:
-            self._buffer.append(event)
-            self._size += size
-            self._wake.set()
 
     @property
     def pending(self) -> bool:
@@ -240,9 +234,10 @@ class EventLog:
 
     def delta(self, event: TaskEvent) -> None:
         """Hand a piece of a running model call to the readers that asked for deltas."""
+        size = _EVENT_BYTES + sum(getsizeof(str(value)) for value in event.extra.values())
         for reader in self._readers.get(event.task_id, ()):
             if reader.deltas:
-                reader.push_delta(event)
+                reader.push([event], size, stored=False)
 
     def wants_deltas(self, task_id: str) -> bool:
         """Tell whether any reader of the task asked for deltas."""
@@ -299,12 +294,4 @@ class EventLog:
 
 
 def _event(task_id: str, seq: int, row: EventRow) -> TaskEvent:
-    return TaskEvent(
-        task_id=task_id,
-        kind=row.kind,
-        timestamp=row.timestamp,
-        seq=seq,
-        description=row.description,
-        extra=json.loads(row.extra),
-        size=len(row.extra) + len(row.description),
-    )
+    return as_event(task_id, (row.kind, row.timestamp, seq, row.description, row.extra))

@@ -6,7 +6,7 @@ operators may do with mail for other swarms.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Sized
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -70,34 +70,31 @@ def check_peer_mail(message: MAILInterswarmMessage, peer: str, swarm: str) -> No
     if len(message["timestamp"]) > _SHOWN:
         raise _wrong("timestamp", "must be a time as RFC 3339 writes it")
     payload: Any = message["payload"]
-    _check_sender(payload["sender"], peer)
-    _check_recipients(payload.get("recipients") or [payload.get("recipient")], swarm)
+    _check_addresses(payload, peer, swarm)
     if len(payload["subject"]) > MAX_SUBJECT:
         raise _wrong("payload.subject", f"must not have more than {MAX_SUBJECT} characters")
-    for name in ("sender_swarm", "recipient_swarm"):
-        _check_name(payload.get(name) or "", f"payload.{name}", MAX_ID)
+    for field in ("sender_swarm", "recipient_swarm"):
+        _check_name(payload.get(field) or "", f"payload.{field}", MAX_ID)
     swarms = payload.get("recipient_swarms") or ()
-    if len(swarms) > MAX_RECIPIENTS:
-        raise _wrong("payload.recipient_swarms", f"must not be more than {MAX_RECIPIENTS}")
+    _check_number(swarms, "payload.recipient_swarms", MAX_RECIPIENTS)
     for name in swarms:
         _check_name(name, "payload.recipient_swarms", MAX_ID)
     check_hints(payload.get("routing_info"), "message.payload.routing_info")
     _check_parties(message)
 
 
-def _check_sender(sender: Mapping[str, str], peer: str) -> None:
+def _check_addresses(payload: Any, peer: str, swarm: str) -> None:
+    """Check that an agent of the peer writes to agents, one of them here."""
+    sender = payload["sender"]
     if sender["address_type"] != "agent":
         problem = f"must be an agent of '{peer}', not of the type '{sender['address_type']}'"
         raise _wrong("payload.sender", problem)
     _check_name(sender["address"], "payload.sender.address", _MAX_ADDRESS)
-    name, swarm = parse_agent_address(sender["address"])
-    if not name or swarm not in (None, peer):
+    name, place = parse_agent_address(sender["address"])
+    if not name or place not in (None, peer):
         raise _wrong("payload.sender", f"must be an agent of '{peer}'")
-
-
-def _check_recipients(recipients: list[Mapping[str, str]], swarm: str) -> None:
-    if len(recipients) > MAX_RECIPIENTS:
-        raise _wrong("payload.recipients", f"must not be more than {MAX_RECIPIENTS}")
+    recipients = payload.get("recipients") or [payload.get("recipient")]
+    _check_number(recipients, "payload.recipients", MAX_RECIPIENTS)
     for one in recipients:
         if one["address_type"] != "agent":
             raise _wrong("payload.recipients", "must be agents")
@@ -115,14 +112,21 @@ def _check_parties(message: MAILInterswarmMessage) -> None:
             "task_contributors",
             f"a task has at most {MAX_CONTRIBUTORS} contributors, and this one {len(contributors)}",
         )
-    parties = [("task_owner", message["task_owner"])]
-    parties += [("task_contributors", each) for each in contributors]
-    for field, party in parties:
-        _check_name(party, field, _MAX_PARTY)
-        try:
-            parse_task_contributor(party)
-        except ProtocolError as error:
-            raise _wrong(field, str(error)) from None
+    for field, parties in (
+        ("task_owner", [message["task_owner"]]),
+        ("task_contributors", contributors),
+    ):
+        for party in parties:
+            _check_name(party, field, _MAX_PARTY)
+            try:
+                parse_task_contributor(party)
+            except ProtocolError as error:
+                raise _wrong(field, str(error)) from None
+
+
+def _check_number(names: Sized, field: str, most: int) -> None:
+    if len(names) > most:
+        raise _wrong(field, f"must not be more than {most}")
 
 
 def _check_name(name: str, field: str, most: int) -> None:

@@ -405,9 +405,9 @@ class TestPages:
             page = PageRow(f"r{minute}", (), at(minute))
             await store.show_letters(SWARM, "bob", (), at(minute), page)
         await store.show_letters("other", "bob", (), at(1), PageRow("r1", (), at(1)))
-        assert await store.drop_pages(at(3), 1) == 1
-        assert await store.drop_pages(at(3), 10) == 2
-        assert await store.drop_pages(at(3), 10) == 0
+        assert await store.drop_aged("desk_pages", at(3), 1) == 1
+        assert await store.drop_aged("desk_pages", at(3), 10) == 2
+        assert await store.drop_aged("desk_pages", at(3), 10) == 0
         assert await store.find_page(SWARM, "bob", "r3") is not None
         assert await store.find_page(SWARM, "bob", "r2") is None
 

@@ -1,4 +1,4 @@
-"""What every store must do with events: `mail.db.events.EventVerbs`."""
+"""What every store must do with events: `mail.db.tasks.EventVerbs`."""
 
 import asyncio
 from typing import Any

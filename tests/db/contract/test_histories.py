@@ -1,4 +1,4 @@
-"""What every store must do with histories: `mail.db.events.EventVerbs`."""
+"""What every store must do with histories: `mail.db.tasks.EventVerbs`."""
 
 from typing import Any
 

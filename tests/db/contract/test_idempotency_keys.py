@@ -80,12 +80,12 @@ class TestIdempotencyKeys:
             row = once(f"k{hour}", created_at=f"2026-01-01T{hour}:00:00+00:00")
             await store.put_key(rows.bob if hour % 2 else rows.alice, row)
         await rows.begin(store, once=once("early", created_at="2026-01-01T09:00:00+00:00"))
-        assert await store.drop_keys("2026-01-01T13:00:00+00:00", 2) == 2
+        assert await store.drop_aged("idempotency", "2026-01-01T13:00:00+00:00", 2) == 2
         assert await store.find_key(rows.alice, "early") is None
         assert await store.find_key(rows.alice, "k10") is None
         assert await store.find_key(rows.bob, "k11") is not None
-        assert await store.drop_keys("2026-01-01T13:00:00+00:00", 10) == 2
-        assert await store.drop_keys("2026-01-01T13:00:00+00:00", 10) == 0
+        assert await store.drop_aged("idempotency", "2026-01-01T13:00:00+00:00", 10) == 2
+        assert await store.drop_aged("idempotency", "2026-01-01T13:00:00+00:00", 10) == 0
         assert await store.find_key(rows.bob, "k13") is not None
         assert await store.load_task(rows.alice, "t1") is not None
         await store.put_key(rows.alice, once("early"))

@@ -438,11 +438,11 @@ class TestInbox:
     async def test_the_oldest_are_forgotten_first(self, store: Store, rows: Rows) -> None:
         for message_id, moment in (("m1", LATER), ("m2", EARLY), ("m3", LATEST)):
             await store.commit(rows.post(inbox=taken(message_id, created_at=moment)))
-        assert await store.drop_inbox(EARLY, 10) == 0
-        assert await store.drop_inbox(LATEST, 1) == 1
+        assert await store.drop_aged("inbox", EARLY, 10) == 0
+        assert await store.drop_aged("inbox", LATEST, 1) == 1
         assert await store.find_inbox("example", "beta", "m2") is None
         assert await store.find_inbox("example", "beta", "m1") is not None
-        assert await store.drop_inbox(LATEST, 10) == 1
+        assert await store.drop_aged("inbox", LATEST, 10) == 1
         assert await store.find_inbox("example", "beta", "m3") is not None
         await store.commit(rows.post(inbox=taken("m1")))
 

@@ -158,7 +158,7 @@ class TestUse:
         await store.delete_task(rows.alice, "t1")
         left = await store.stored_use(rows.alice)
         assert left.bytes == both.bytes - receipt.bytes
-        await store.drop_keys("2026-01-02", 10)
+        await store.drop_aged("idempotency", "2026-01-02", 10)
         assert await store.stored_use(rows.alice) == StoredUse(0, 0, 0)
 
 

@@ -21,8 +21,8 @@ from pydantic_core import from_json, to_json
 
 from mail.core.large import LARGE_AT_ONCE, in_turn
 from mail.core.runtime.mailbox import LaneKey
-from mail.db.events import EventVerbs
 from mail.db.records import Owner
+from mail.db.tasks import EventVerbs
 
 Entry = dict[str, Any]
 

@@ -90,15 +90,6 @@ class PostgresDialect(Dialect):
             task_id, swarm_name, caller_role, caller_id, event_type, event_data, event_id,
             created_at, time_text, task, seq, description, size, texts
         ) VALUES ($1, $2, $3, $4, $5, $6, $7, coalesce($8, now()), $9, $10, $11, $12, $13, $14)"""
-    add_late_event = """
-        INSERT INTO task_events (
-            task_id, swarm_name, caller_role, caller_id, event_type, event_data, event_id,
-            created_at, time_text, task, seq, description, size)
-        SELECT task_id, swarm_name, caller_role, caller_id, $5, $6,
-            CAST(next_event - 1 AS TEXT), CAST($7::text AS TIMESTAMP WITH TIME ZONE), $7, key,
-            next_event - 1, $8, $9
-        FROM tasks WHERE swarm_name = $1 AND caller_role = $2 AND caller_id = $3 AND task_id = $4
-        RETURNING seq"""
     put_snapshot = """
         INSERT INTO agent_histories (
             swarm_name, caller_role, caller_id, tool_format, task_id, agent_name, history, task,

@@ -279,7 +279,6 @@ class PostgresDriver:
         return await self._opened().reader.run(partial(run_verb, verb))
 
     async def transaction(self, verb: Callable[[], Verb[T]]) -> T:
-        """See `Driver.transaction`."""
         return await self._opened().writer.run(partial(run_verb, verb))
 
 

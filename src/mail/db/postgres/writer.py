@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import uuid4
 
-from mail.db.group_commit import BATCH_LIMIT, hand_back
+from mail.db.driver import BATCH_LIMIT, hand_back
 from mail.db.postgres.connect import (
     ANSWER_SECONDS,
     Retries,

@@ -72,14 +72,6 @@ class SQLiteDialect(Dialect):
             task_id, swarm_name, caller_role, caller_id, event_type, event_data, event_id,
             created_at, task, seq, description, size, texts
         ) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"""
-    add_late_event = f"""
-        INSERT INTO task_events (
-            task_id, swarm_name, caller_role, caller_id, event_type, event_data, event_id,
-            created_at, task, seq, description, size)
-        SELECT task_id, swarm_name, caller_role, caller_id, $5, $6, CAST(next_event - 1 AS TEXT),
-            $7, key, next_event - 1, $8, $9
-        FROM tasks WHERE {OWNED} AND task_id = $4
-        RETURNING seq"""
     put_snapshot = f"""
         INSERT INTO agent_histories (
             swarm_name, caller_role, caller_id, tool_format, task_id, agent_name, history, task,

@@ -117,7 +117,7 @@ class SQLiteDriver:
             if self._lock:
                 self._lock.acquire()
             try:
-                self._session = self._connect_reading() if self._read_only else self._connect()
+                self._session = self._connect()
             except Exception as exc:
                 if self._lock:
                     self._lock.release()
@@ -126,20 +126,28 @@ class SQLiteDriver:
                 raise
 
     def _connect(self) -> _Session:
-        create_file(self.path)
-        connection = connect_writer(self.path, self._durability)
+        if self._read_only:
+            connection = connect_read_only(self.path)
+        else:
+            create_file(self.path)
+            connection = connect_writer(self.path, self._durability)
         readers: SimpleQueue[sqlite3.Connection] = SimpleQueue()
         try:
-            if self._lock:
+            if self._read_only:
+                check_current(schema_version(connection), packaged_migrations(), "mail server")
+            elif self._lock:
                 self._upgrade(connection, self._lock)
             else:
                 migrate(connection, packaged_migrations(), upgrade=False)
             for _ in range(_READERS):
-                readers.put(connect_reader(self.path))
+                connect = connect_read_only if self._read_only else connect_reader
+                readers.put(connect(self.path))
         except BaseException:
             connection.close()
             raise
-        return _session(self.path, connection, readers)
+        threads = ThreadPoolExecutor(_READERS, thread_name_prefix="mail-sqlite-reader")
+        others = WriteQueue(self.path)
+        return _Session(connection, Writer(connection, others), others, readers, threads)
 
     def _upgrade(self, connection: sqlite3.Connection, lock: DatabaseLock) -> None:
         """Check all of the file, and change its schema if nobody else is at work on it."""
@@ -158,18 +166,6 @@ class SQLiteDriver:
         check_integrity(connection, self.path)
         migrate(connection, migrations)
         lock.share()
-
-    def _connect_reading(self) -> _Session:
-        connection = connect_read_only(self.path)
-        readers: SimpleQueue[sqlite3.Connection] = SimpleQueue()
-        try:
-            check_current(schema_version(connection), packaged_migrations(), "mail server")
-            for _ in range(_READERS):
-                readers.put(connect_read_only(self.path))
-        except BaseException:
-            connection.close()
-            raise
-        return _session(self.path, connection, readers)
 
     def _close(self) -> None:
         with self._gate:
@@ -202,16 +198,7 @@ class SQLiteDriver:
         return await loop.run_in_executor(session.threads, _read, session.readers, verb)
 
     async def transaction(self, verb: Callable[[], Verb[T]]) -> T:
-        """See `Driver.transaction`."""
         return await self._opened().writer.run(partial(run_verb, verb))
-
-
-def _session(
-    path: Path, connection: sqlite3.Connection, readers: SimpleQueue[sqlite3.Connection]
-) -> _Session:
-    threads = ThreadPoolExecutor(_READERS, thread_name_prefix="mail-sqlite-reader")
-    others = WriteQueue(path)
-    return _Session(connection, Writer(connection, others), others, readers, threads)
 
 
 def _read(readers: SimpleQueue[sqlite3.Connection], verb: Callable[[], Verb[T]]) -> T:

@@ -20,7 +20,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Final, NamedTuple, TypeVar
 
-from mail.db.group_commit import BATCH_LIMIT, hand_back
+from mail.db.driver import BATCH_LIMIT, hand_back
 from mail.db.sqlite.connect import as_store_error
 from mail.db.sqlite.lock import WriteQueue
 from mail.errors import StoreError

@@ -399,7 +399,7 @@ async def search_messages(
                 "created_at": letter.created_at,
                 "read": read,
             }
-            for letter, read, snippet in page.letters
+            for letter, read, _, snippet in page.letters
         ],
         "next_before": page.next_before,
     }
