@@ -11,7 +11,7 @@ from pydantic_core import from_json, to_json
 
 from mail.db.driver import Change, Dialect, Query, Verb, Verbs, read
 from mail.db.records import Owner
-from mail.db.rows import OWNED, THE_TASK, columns
+from mail.db.rows import OWNED, THE_TASK, Values, columns
 from mail.db.texts import text_size, whole_rows
 
 DECIDED: Final = ("accepted", "edited")
@@ -324,18 +324,9 @@ class CallVerbs(Verbs):
         return int(rows[0][0])
 
 
-class _Values(list[object]):
-    """The values of a statement whose parameters depend on what is asked for."""
-
-    def place(self, value: object) -> str:
-        """Add a value and return its parameter."""
-        self.append(value)
-        return f"${len(self)}"
-
-
-def _seen(which: CallFilter) -> tuple[str, str, _Values]:
+def _seen(which: CallFilter) -> tuple[str, str, Values]:
     """Return the conditions of a filter, its order, and their values."""
-    values = _Values()
+    values = Values()
     owner = which.owner
     text = f"AND t.swarm_name = {values.place(owner.swarm)}"
     if not which.everybody:

@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import Final, NamedTuple
 
 from mail.core.large import in_turn
@@ -57,6 +57,11 @@ _CANCEL_MAIL: Final = "UPDATE messages SET state = 'cancelled' WHERE task = $1 A
 _ADD_MESSAGE: Final = """
 INSERT INTO messages (task, recipient, tier, interrupt, payload, control, attempts, texts, state)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'ready')
+"""
+
+_PUT_JOURNAL: Final = f"""
+{insert("journal", "message", columns(JournalRow))} ON CONFLICT ({{}})
+DO UPDATE SET state = excluded.state, payload = excluded.payload, texts = excluded.texts
 """
 
 _ADD_HISTORY: Final = insert("history_entries", "task", columns(HistoryRow))
@@ -241,7 +246,9 @@ class CommitVerbs(Verbs):
         if not ready:
             raise StoreConflict(f"delivery {turn.seq} is not waiting")
         if turn.journal and not turn.done:
-            yield Batch(self._put_journal, [(turn.seq, *fact) for fact in turn.journal])
+            key = f"message, {self.sql.hashed.format('key')}"
+            text = _PUT_JOURNAL.format(key)
+            yield Batch(text, [(turn.seq, *fact) for fact in turn.journal])
         if turn.shown:
             yield from note_shown(turn.owner.swarm, turn.shown)
 
@@ -314,14 +321,6 @@ class CommitVerbs(Verbs):
             values.append((*key, *row))
         return Batch(self.sql.add_event, values)
 
-    @cached_property
-    def _put_journal(self) -> str:
-        return f"""
-            {insert("journal", "message", columns(JournalRow))}
-            ON CONFLICT (message, {self.sql.hashed.format("key")})
-            DO UPDATE SET state = excluded.state, payload = excluded.payload,
-                texts = excluded.texts"""
-
     def _update_snapshots(self, owner: Owner, task_id: str, task: int) -> Verb[None]:
         """Bring the documented rows of those agents up to date whose history has grown."""
         grown: dict[str, list[str]] = {}
@@ -331,7 +330,8 @@ class CommitVerbs(Verbs):
             newest[agent] = number
         values = []
         for agent, added in grown.items():
-            entries = self.sql.json(_join_lists(added))
+            insides = (text.strip()[1:-1].strip() for text in added)
+            entries = self.sql.json(f"[{','.join(filter(None, insides))}]")
             shape = _tool_format(added)
             values.append((*owner, shape, task_id, agent, entries, task, newest[agent]))
         yield Batch(self.sql.put_snapshot, values)
@@ -386,12 +386,6 @@ def _write_mail(commit: Commit, task: int) -> Verb[None]:
         yield from add_feedback(commit.owner, commit.feedback)
     if commit.webhooks:
         yield from add_webhooks(commit.owner.swarm, commit.webhooks)
-
-
-def _join_lists(lists: Iterable[str]) -> str:
-    """Return JSON lists, given as text, as one list."""
-    insides = (text.strip()[1:-1].strip() for text in lists)
-    return f"[{','.join(inside for inside in insides if inside)}]"
 
 
 def _tool_format(lists: Iterable[str]) -> str | None:

@@ -27,7 +27,7 @@ from mail.db.desk_search import (
     thread_mark,
 )
 from mail.db.driver import Batch, Change, Insert, Query, Verb, Verbs, read, write
-from mail.db.rows import MANY, columns, insert, reader, written
+from mail.db.rows import MANY, Values, columns, insert, reader, written
 from mail.db.texts import text_size
 from mail.errors import DeskConflict
 
@@ -346,11 +346,12 @@ FROM desk_receipts AS r
 WHERE swarm_name = $1 AND name = $2 AND shown_at = '' AND {_VISIBLE}"""
 """What of it was not shown yet: an index of these has all columns."""
 
-_WITH_RECEIPTS: Final = """
-SELECT l.seq AS letter, CAST($2 AS TEXT) AS name, coalesce(shown_at, '') AS shown_at,
-    coalesce(turn, 0) AS turn, coalesce(acked_at, '') AS acked_at,
-    coalesce(ack_note, '') AS ack_note, coalesce(answered_at, '') AS answered_at,
-    coalesce(answer_id, '') AS answer_id
+_OR_NONE: Final = ", ".join(
+    f"coalesce({name}, {0 if name == 'turn' else repr('')}) AS {name}"
+    for name in _RECEIPT.split(", ")
+)
+_WITH_RECEIPTS: Final = f"""
+SELECT l.seq AS letter, CAST($2 AS TEXT) AS name, {_OR_NONE}
 FROM desk_letters AS l
 LEFT JOIN desk_receipts AS r ON r.swarm_name = $1 AND r.name = $2 AND r.letter = l.seq"""
 """Letters with the receipts of a mailbox."""
@@ -544,16 +545,14 @@ class LetterVerbs(Verbs):
         in_thread = bool(which.thread_id) and not which.unread
         text = _OF_THREAD if in_thread else _UNREAD if which.unread else _OF_BOX
         letter = "l.seq" if in_thread else "letter"
-        values: list[object] = [swarm, name]
+        values = Values((swarm, name))
         if which.thread_id:
-            values.append(which.thread_id)
-            text += "" if in_thread else " AND r.thread_id = $3"
+            thread = values.place(which.thread_id)  # the third one
+            text += "" if in_thread else f" AND r.thread_id = {thread}"
         if which.before is not None:
-            values.append(which.before)
-            text += f" AND {letter} < ${len(values)}"
+            text += f" AND {letter} < {values.place(which.before)}"
         if which.since:
-            values.append(which.since)
-            text += f" AND {_SINCE.format(letter=letter, since=f'${len(values)}')}"
+            text += f" AND {_SINCE.format(letter=letter, since=values.place(which.since))}"
         return (yield from _page(text, values, "letter DESC", limit, max_bytes))
 
     @read
@@ -840,13 +839,12 @@ class LetterVerbs(Verbs):
             JOIN desk_receipts AS r ON r.letter = l.seq
             WHERE l.swarm_name = $1 AND task_owner = $2 AND task_id = $3 AND task_id <> ''
                 AND sender = $4"""
-        values: list[object] = [swarm, *task, sender]
+        values = Values((swarm, *task, sender))
         if recipient:
-            values.append(recipient)
-            text += f" AND name = ${len(values)}"
+            text += f" AND name = {values.place(recipient)}"
         if unsettled_before:
-            values.append(unsettled_before)
-            text += f" AND acked_at = '' AND answered_at = '' AND l.created_at < ${len(values)}"
+            before = values.place(unsettled_before)
+            text += f" AND acked_at = '' AND answered_at = '' AND l.created_at < {before}"
         return (yield from _page(text, values, "letter DESC, name", limit, max_bytes))
 
     @read

@@ -8,7 +8,6 @@ others write, a search reads no more of it.
 
 import re
 import unicodedata
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -73,17 +72,11 @@ def words_of(text: str) -> list[str]:
     if text.isascii():
         text = text.lower()
     else:
-        text = unicodedata.normalize("NFKD", _few_marks(text))[:LONGEST_LINE]
+        # Of accents and the like eight in a row are left: normalising sorts them, in time that
+        # grows with the square of their number.
+        text = unicodedata.normalize("NFKD", _RUN.sub(r"\1", text))[:LONGEST_LINE]
         text = unicodedata.normalize("NFC", _ACCENTS.sub("", text).casefold())
     return [word[:_LONGEST_WORD] for word in _WORD.findall(text)]
-
-
-def _few_marks(text: str) -> str:
-    """Return a text with at most eight accents and the like in a row.
-
-    Normalising sorts them, in time that grows with the square of their number.
-    """
-    return text if text.isascii() else _RUN.sub(r"\1", text)
 
 
 def mailbox_mark(swarm: str, name: str) -> str:
@@ -179,35 +172,26 @@ def snippet(query: LetterQuery, text: str) -> str:
     Of long texts and queries the beginnings are looked at: a page has many letters.
     """
     wanted = (*query.wanted, *(part.strip().split()[-1] for part in query.present))
-    pattern = _pattern(wanted[:_SHOWN_WORDS])
-    found = None if pattern is None else pattern.search(_plain(text[:_SHOWN_FROM]))
-    return _around(text[:SEARCHED_CHARACTERS], 0 if found is None else found.start())
-
-
-def _pattern(words: Sequence[str]) -> re.Pattern[str] | None:
-    if not words:
-        return None
-    signs = [re.escape(word) for word in words if word >= _SIGNS]
-    others = "|".join(re.escape(word) for word in words if word < _SIGNS)
-    return re.compile("|".join([*signs, *([rf"(?<![^\W_])(?:{others})"] if others else [])]))
-
-
-def _plain(text: str) -> str:
-    """Return a text without case and accents, character by character."""
-    return text.lower() if text.isascii() else "".join(map(_plain_character, text))
-
-
-@lru_cache(maxsize=4096)
-def _plain_character(character: str) -> str:
-    return unicodedata.normalize("NFKD", character)[0].casefold()[0]
-
-
-def _around(text: str, at: int) -> str:
+    at = 0
+    if words := wanted[:_SHOWN_WORDS]:
+        patterns = [re.escape(word) for word in words if word >= _SIGNS]
+        if others := "|".join(re.escape(word) for word in words if word < _SIGNS):
+            patterns.append(rf"(?<![^\W_])(?:{others})")
+        plain = text[:_SHOWN_FROM]
+        plain = plain.lower() if plain.isascii() else "".join(map(_plain_character, plain))
+        found = re.search("|".join(patterns), plain)
+        at = found.start() if found else 0
+    text = text[:SEARCHED_CHARACTERS]
     first = max(0, at - _BEFORE)
     if first:
         space = text.find(" ", first, at)
         first = space + 1 if space >= 0 else first
-    some = text[first : first + _SNIPPET]
-    line = " ".join(some.split())
+    line = " ".join(text[first : first + _SNIPPET].split())
     before, after = "…" if first else "", "…" if first + _SNIPPET < len(text) else ""
     return f"{before}{line}{after}"
+
+
+@lru_cache(maxsize=4096)
+def _plain_character(character: str) -> str:
+    """Return a character without case and accents."""
+    return unicodedata.normalize("NFKD", character)[0].casefold()[0]

@@ -85,8 +85,11 @@ class MailStore(BaseStore):
         if isinstance(op, SearchOp):
             return await self._search(op)
         if isinstance(op, ListNamespacesOp):
-            namespaces = await self._store.memory_namespaces(self._owner)
-            return _listed(namespaces, op)
+            known = await self._store.memory_namespaces(self._owner)
+            conditions = op.match_conditions or ()
+            matching = (each for each in known if all(_matches(each, one) for one in conditions))
+            listed = sorted({namespace[: op.max_depth] for namespace in matching})
+            return listed[op.offset : op.offset + op.limit]
         return None
 
     async def _search(self, op: SearchOp) -> list[SearchItem]:
@@ -134,13 +137,6 @@ def _fields(row: MemoryRow) -> dict[str, Any]:
         "created_at": datetime.fromisoformat(row.created_at),
         "updated_at": datetime.fromisoformat(row.updated_at),
     }
-
-
-def _listed(namespaces: Iterable[tuple[str, ...]], op: ListNamespacesOp) -> list[tuple[str, ...]]:
-    conditions = op.match_conditions or ()
-    matching = (n for n in namespaces if all(_matches(n, condition) for condition in conditions))
-    cut = sorted({namespace[: op.max_depth] for namespace in matching})
-    return cut[op.offset : op.offset + op.limit]
 
 
 def _matches(namespace: tuple[str, ...], condition: MatchCondition) -> bool:

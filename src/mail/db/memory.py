@@ -98,26 +98,21 @@ class MemoryStore(Store):
 
     async def commit(self, commit: Commit) -> Receipt:
         receipt = await super().commit(commit)
-        await self._note_state(commit)
+        finished = self._finished.setdefault(commit.owner, {})
+        finished.pop(commit.task.task_id, None)
+        if not commit.task.state.is_open:
+            finished[commit.task.task_id] = None
+        if len(finished) >= self._keep_finished + self._at_once:
+            oldest = list(islice(finished, self._at_once))
+            await self._forget_tasks(commit.owner, oldest)
+            for task_id in oldest:
+                del finished[task_id]
         return receipt
 
     async def delete_task(self, owner: Owner, task_id: str, *, ended: bool = False) -> None:
         """See `Store.delete_task`. It is not among those that are kept any more."""
         await super().delete_task(owner, task_id, ended=ended)
         self._finished.get(owner, {}).pop(task_id, None)
-
-    async def _note_state(self, commit: Commit) -> None:
-        """Forget the tasks that ended first, once there are too many."""
-        finished = self._finished.setdefault(commit.owner, {})
-        finished.pop(commit.task.task_id, None)
-        if commit.task.state.is_open:
-            return
-        finished[commit.task.task_id] = None
-        if len(finished) >= self._keep_finished + self._at_once:
-            oldest = list(islice(finished, self._at_once))
-            await self._forget_tasks(commit.owner, oldest)
-            for task_id in oldest:
-                del finished[task_id]
 
     @write
     def _forget_tasks(self, owner: Owner, task_ids: Sequence[str]) -> Verb[None]:

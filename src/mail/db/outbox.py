@@ -11,6 +11,7 @@ from mail.db.rows import (
     LAST_WORDS,
     OWNER_COLUMNS,
     THE_TASK,
+    Values,
     columns,
     reader,
 )
@@ -54,6 +55,13 @@ def change_outbox(changes: Sequence[OutboxChange], task: int | None = None) -> V
         yield Batch(_CHANGE + which.format(7), kept)
 
 
+def _of_owner(owner: Owner | None, values: Values) -> str:
+    """Return the condition that a task is the owner's, if there is one."""
+    if owner is None:
+        return ""
+    return f" AND ({OWNER_COLUMNS}) = ({', '.join(map(values.place, owner))})"
+
+
 class OutboxVerbs(Verbs):
     """Mail for peers, and the receipts of theirs."""
 
@@ -78,15 +86,12 @@ class OutboxVerbs(Verbs):
             without: No mail for these peers.
             untold: Mail for these peers only if its sender was told of no failure.
         """
-        values: list[object] = [swarm, now, limit]
-        which = ""
-        if owner is not None:
-            values += owner
-            which += " AND (swarm_name, caller_role, caller_id) = ($4, $5, $6)"
+        values = Values((swarm, now, limit))
+        which = _of_owner(owner, values)
         for peers, condition in ((without, "FALSE"), (untold, "NOT told")):
             if peers:
-                values.append(self.sql.list(sorted(peers)))
-                which += f" AND (NOT peer {self.sql.among(f'${len(values)}')} OR {condition})"
+                place = values.place(self.sql.list(sorted(peers)))
+                which += f" AND (NOT peer {self.sql.among(place)} OR {condition})"
         text = f"""
             {_MAIL} {_FIRST_WAITING}
             WHERE {_SENT_HERE} AND next_at <= $2{which} ORDER BY outbox.id LIMIT $3"""
@@ -122,11 +127,8 @@ class OutboxVerbs(Verbs):
             limit: At most so many.
             owner: Only requests of this owner's tasks.
         """
-        values: list[object] = [swarm, before, after, limit]
-        which = ""
-        if owner is not None:
-            values += owner
-            which = " AND (swarm_name, caller_role, caller_id) = ($5, $6, $7)"
+        values = Values((swarm, before, after, limit))
+        which = _of_owner(owner, values)
         text = f"""
             {_MAIL} {_WITH_TASKS}
             WHERE {_SENT_HERE} AND outbox.state = 'delivered' AND outbox.created_at < $2

@@ -79,6 +79,15 @@ def reader(kind: type[R]) -> Callable[[Iterable[Any]], R]:
     return read
 
 
+class Values(list[object]):
+    """The values of a statement whose parameters depend on what is asked for."""
+
+    def place(self, value: object) -> str:
+        """Add a value and return its parameter."""
+        self.append(value)
+        return f"${len(self)}"
+
+
 def as_event(task_id: str, row: Iterable[Any]) -> TaskEvent:
     """Make an event of event_type, created_at, seq, description and event_data."""
     kind, timestamp, seq, description, extra = row

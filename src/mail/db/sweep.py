@@ -182,7 +182,11 @@ class SweepVerbs(Verbs):
         )
         values = (since, until) if kind in ("keys", "inbox") else (since, until, swarm)
         rows = yield Query(text, values)
-        times = [_time_text(moment) for (moment,) in rows if moment is not None]
+        times = [
+            moment.astimezone(UTC).isoformat() if isinstance(moment, datetime) else str(moment)
+            for (moment,) in rows
+            if moment is not None
+        ]
         return (min(times), max(times)) if times else None
 
     @write
@@ -220,7 +224,3 @@ def _parts(without_last_words: str) -> dict[str, str]:
     """Return the tables with records to remove, each with a condition that spares some."""
     spared = {"outbox": f" AND NOT ({LAST_WORDS})", "task_texts": without_last_words}
     return {table: spared.get(table, "") for table in PARTS}
-
-
-def _time_text(moment: object) -> str:
-    return moment.astimezone(UTC).isoformat() if isinstance(moment, datetime) else str(moment)

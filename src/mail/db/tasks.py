@@ -18,7 +18,7 @@ from mail.db.records import (
     TaskCounts,
     TaskRow,
 )
-from mail.db.rows import MANY, OWNED, OWNER_COLUMNS, THE_TASK, columns, reader
+from mail.db.rows import MANY, OWNED, OWNER_COLUMNS, THE_TASK, Values, columns, reader
 from mail.db.texts import whole_rows
 from mail.errors import StoreConflict
 
@@ -91,17 +91,16 @@ class TaskVerbs(Verbs):
             before: A task id; only tasks that come after it in this order.
         """
         text = f"SELECT {self.sql.task_columns} FROM tasks WHERE {OWNED}"
-        values: list[object] = [*owner]
+        values = Values(owner)
         if before is not None:
             values.append(before)
             text += f" AND key < {THE_TASK}"
         if tuple(states) == (TaskState.RUNNING,):
             text += " AND is_running"  # which has an index
         elif states:
-            values.append(self.sql.list([state.value for state in states]))
-            text += f" AND state {self.sql.among(f'${len(values)}')}"
-        values.append(MANY if limit is None else limit)
-        text += f" ORDER BY key DESC LIMIT ${len(values)}"
+            place = values.place(self.sql.list([state.value for state in states]))
+            text += f" AND state {self.sql.among(place)}"
+        text += f" ORDER BY key DESC LIMIT {values.place(MANY if limit is None else limit)}"
         rows = yield Query(text, values)
         return [self.sql.as_task(row) for row in rows]
 

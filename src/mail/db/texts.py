@@ -35,34 +35,14 @@ _MOST_BESIDE: Final = 1 / 8
 """How much of a string may be other than long texts within it, if these are kept in its place."""
 
 
-def _out_of_xml(text: str) -> str:
-    return unescape(text, {"&#13;": "\r"})
-
-
-def _in_json(text: str) -> str:
-    return to_json(text).decode()[1:-1]
-
-
-def _in_ascii_json(text: str) -> str:
-    return json.dumps(text)[1:-1]
-
-
 _WAYS: Final[Mapping[str, Callable[[str], str]]] = MappingProxyType(
-    {"x": xml_text, "j": _in_json, "a": _in_ascii_json}
+    {
+        "x": xml_text,
+        "j": lambda text: to_json(text).decode()[1:-1],
+        "a": lambda text: json.dumps(text)[1:-1],
+    }
 )
-
-
-def written(text: str, ways: str) -> str:
-    """Return a text as it is written in a record.
-
-    Args:
-        text: The text.
-        ways: A letter for each step: ``x`` escapes it for XML, ``j`` for JSON, ``a`` for JSON that
-            is ASCII.
-    """
-    for way in ways:
-        text = _WAYS[way](text)
-    return text
+"""How a text is written in a record: escaped for XML, for JSON, or for JSON that is ASCII."""
 
 
 def text_size(text: str) -> int:
@@ -92,14 +72,14 @@ class Lifter:
 
         Their ``texts`` tell where these stand.
         """
-        return tuple(self._row(row, columns) for row in rows)
-
-    def _row(self, row: Any, columns: Mapping[str, str]) -> Any:
-        values = {column: getattr(row, name) for column, name in columns.items()}
-        kept, texts = self.columns(**values)
-        if texts is None:
-            return row
-        return row._replace(**dict(zip(columns.values(), kept, strict=True)), texts=texts)
+        short = []
+        for row in rows:
+            values = {column: getattr(row, name) for column, name in columns.items()}
+            kept, texts = self.columns(**values)
+            if texts is not None:
+                row = row._replace(**dict(zip(columns.values(), kept, strict=True)), texts=texts)
+            short.append(row)
+        return tuple(short)
 
     def columns(self, **columns: str | None) -> tuple[list[str | None], str | None]:
         """Return the columns of a row without their long texts, and its ``texts``."""
@@ -132,19 +112,17 @@ class Lifter:
         inner, ways = _strings_within(string)
         for part in [part for each in inner for part in self._parts(each)]:
             for way in ways:
-                form = self._form(part.form, way)
-                at = _find(string, form, start)
+                form = self._forms.get((part.form, way))
+                if form is None:
+                    form = self._forms[part.form, way] = _WAYS[way](part.form)
+                at = string.find(form[:_HEAD], start)  # to look for a long text takes far longer
+                if at >= 0 and not string.startswith(form, at):
+                    at = string.find(form, at)
                 if at >= 0:
                     found.append(_Part(at, form, part.text, part.ways + way))
                     start = at + len(form)
                     break
         return found
-
-    def _form(self, text: str, way: str) -> str:
-        form = self._forms.get((text, way))
-        if form is None:
-            form = self._forms[text, way] = _WAYS[way](text)
-        return form
 
     def _hash(self, text: str) -> str:
         found = self._hashes.get(text)
@@ -156,11 +134,6 @@ class Lifter:
         return found
 
 
-def _find(string: str, form: str, start: int) -> int:
-    at = string.find(form[:_HEAD], start)  # to look for a long text takes far longer
-    return at if at < 0 or string.startswith(form, at) else string.find(form, at)
-
-
 def _strings_within(string: str) -> tuple[Iterable[str], str]:
     """Return the long strings in JSON, or the body of incoming mail, and how they may be written.
 
@@ -168,7 +141,8 @@ def _strings_within(string: str) -> tuple[Iterable[str], str]:
     """
     if string.startswith(_MAIL):
         body = string[string.find(_OPEN) + len(_OPEN) : string.rfind(_CLOSE)]
-        return ([_out_of_xml(body)] if len(body) > SHORTEST else []), "x"
+        texts = [unescape(body, {"&#13;": "\r"})] if len(body) > SHORTEST else []
+        return texts, "x"
     starts = [at for at in (string.find("{"), string.find("[")) if at >= 0]
     end = max(string.rfind("}"), string.rfind("]")) + 1
     try:
@@ -213,7 +187,24 @@ def whole_rows(sql: Dialect, query: Query, columns: Mapping[str, int]) -> Verb[l
     found = yield Query(text, (sql.list([*tasks]), sql.list([*hashes])))
     texts = dict(map(tuple, found))
     lost = {row[-2] for row in changed if not texts.keys() >= {*_hashes(row, columns)}}
-    return [_whole(row, columns, texts) for row in rows if row[-2] not in lost]
+    whole = []
+    for row in rows:
+        if row[-2] in lost:
+            continue
+        restored = list(row[:-2])
+        for column, places in _places(row, columns):
+            record, start = row[column], 0
+            parts: list[str] = []
+            for at, ways in places:
+                end = at + HASH_LENGTH
+                text = texts[record[at:end]]
+                for way in ways:
+                    text = _WAYS[way](text)
+                parts += (record[start:at], text)
+                start = end
+            restored[column] = "".join((*parts, record[start:]))
+        whole.append(restored)
+    return whole
 
 
 def _hashes(row: Any, columns: Mapping[str, int]) -> Iterator[str]:
@@ -229,16 +220,3 @@ def _places(row: Any, columns: Mapping[str, int]) -> Iterable[tuple[int, list[tu
         for name, found in places.items()
         if name in columns and row[columns[name]] is not None  # as of a result that is not listed
     ]
-
-
-def _whole(row: Any, columns: Mapping[str, int], texts: Mapping[str, str]) -> list[Any]:
-    restored = list(row[:-2])
-    for column, places in _places(row, columns):
-        record, start = row[column], 0
-        parts: list[str] = []
-        for at, ways in places:
-            end = at + HASH_LENGTH
-            parts += (record[start:at], written(texts[record[at:end]], ways))
-            start = end
-        restored[column] = "".join((*parts, record[start:]))
-    return restored

@@ -219,7 +219,8 @@ class ApprovalDesk:
         which = self._seen_by(who, status=wanted, task_id=task_id, before=int(cursor or 0))
         found, more = await self.store.held_calls(which, limit, _PAGE_BYTES)
         following = str(found[-1].number) if more else None
-        return _records(deque(found)), following
+        left = deque(found)
+        return (approval_record(left.popleft()) for _ in range(len(left))), following
 
     async def record(self, who: Answerer, approval_id: str) -> dict[str, Any]:
         """Return the record of an approval.
@@ -315,8 +316,3 @@ class ApprovalDesk:
 
     def _seen_by(self, who: Answerer, **wanted: Any) -> CallFilter:
         return CallFilter(self._owner(who), str(who), who.role == "admin", **wanted)
-
-
-def _records(found: deque[StoredCall]) -> Iterator[dict[str, Any]]:
-    while found:
-        yield approval_record(found.popleft())

@@ -92,7 +92,8 @@ def update_problem(before: str, after: str) -> str | None:
         return many
     dropped = [line for line in lost if not _takes_up(line, added)]
     if len(dropped) > (1 if old.total() >= 4 else 0):
-        return f"the update drops a line: {_short(dropped[0])}"
+        line = dropped[0] if len(dropped[0]) <= 80 else f"{dropped[0][:80]}…"
+        return f"the update drops a line: {line!r}"
     return many if added.total() > _ADDED_LINES else None
 
 
@@ -114,10 +115,6 @@ def _takes_up(line: str, added: Counter[str]) -> bool:
             added[candidate] -= 1
             return True
     return False
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 80 else f"{text[:80]}…")
 
 
 def feedback_messages(row: FeedbackRow) -> list[dict[str, str]]:

@@ -8,7 +8,7 @@ operators may do with mail for other swarms.
 import re
 from collections.abc import Sized
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from pydantic_core import from_json, to_json
 
@@ -197,9 +197,12 @@ async def find_place(
     ]
     # The peer has opened one of them itself; else it may answer what any of them has asked.
     found.sort(key=lambda place: place.owner != Owner(swarm, PEER_ROLE, peer))
-    for place in found[1:] and found:
-        if await _has_asked(store, peer, place, message):
-            return place
+    if len(found) > 1 and message["msg_type"] == "response":
+        ref = cast(Any, message["payload"])["request_id"]
+        for place in found:
+            mail = await store.task_outbox(place.owner, place.task_id)
+            if any((row.peer, row.ref) == (peer, ref) for row in mail):
+                return place
     if found:
         return found[0]
     if not may_open or is_ours:
@@ -217,15 +220,6 @@ async def _takes_part(store: Store, peer: str, place: Place, task_owner: str) ->
     # Its answer may be here before it is recorded that the question was delivered.
     mail = await store.task_outbox(place.owner, place.task_id)
     return any(row.peer == peer for row in mail)
-
-
-async def _has_asked(store: Store, peer: str, place: Place, message: MAILInterswarmMessage) -> bool:
-    """Tell whether a peer's response is the answer to a request of a task."""
-    payload: Any = message["payload"]
-    if message["msg_type"] != "response":
-        return False
-    mail = await store.task_outbox(place.owner, place.task_id)
-    return any((row.peer, row.ref) == (peer, payload["request_id"]) for row in mail)
 
 
 def opened(message: MAILInterswarmMessage, peer: str, place: Place) -> PeerMail:

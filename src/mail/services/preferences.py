@@ -137,14 +137,13 @@ async def filled_prompt(prompt: str, read: Callable[[str], Awaitable[str]]) -> s
         prompt: The prompt.
         read: Returns the text of a memory.
     """
-    texts = {name: await read(name) for name in memories_in(prompt)}
-    return _PLACEHOLDER.sub(lambda found: _quoted(found[1], texts[found[1]]), prompt)
-
-
-def _quoted(name: str, text: str) -> str:
-    cut = text.encode(errors="replace")[:MAX_MEMORY_BYTES]  # a program may have put more
-    held = re.sub(r"<(?=\s*+/?\s*+memory\b)", "&lt;", cut.decode(errors="ignore"), flags=re.I)
-    return f'<memory name="{name}">\n{held}\n</memory>'
+    texts: dict[str, str] = {}
+    for name in memories_in(prompt):
+        cut = (await read(name)).encode(errors="replace")[:MAX_MEMORY_BYTES]  # programs put more
+        plain = cut.decode(errors="ignore")
+        held = re.sub(r"<(?=\s*+/?\s*+memory\b)", "&lt;", plain, flags=re.IGNORECASE)
+        texts[name] = f'<memory name="{name}">\n{held}\n</memory>'
+    return _PLACEHOLDER.sub(lambda found: texts[found[1]], prompt)
 
 
 class Memory(NamedTuple):
@@ -277,41 +276,37 @@ class Memories:
         _check_version(known, expected)
         version = VersionRow(name, known.version + 1, "", self.clock.now(), "deleted")
         change = PreferenceChange(owner=self.owner, name=name, versions=(version,), forget=True)
-        await self._commit(change)
+        try:
+            await self.store.change_preference(change)
+        except StoreConflict:
+            raise MemoryConflict from None
 
     async def _change(self, name: str, text: str, source: Source, expected: int | None) -> Memory:
         for _ in range(_TRIES):
             versions = await self.store.preference_versions(self.owner, name)
             if not versions and name not in self.defaults:
-                await self._check_room()
+                rows = await self.store.preferences(self.owner)
+                if len(rows) >= _MOST_NAMES:
+                    text = f"there have been {_MOST_NAMES:,} names of memories; use one again"
+                    raise ProtocolError(text)
+                own = (row for row in rows if row.source != "deleted")
+                if sum(row.name not in self.defaults for row in own) >= MAX_MEMORIES:
+                    text = f"there are {MAX_MEMORIES} memories already, which is the limit"
+                    raise ProtocolError(text)
             known = await self._memory(name, versions[0] if versions else None, 0)
             _check_version(known, expected)
             added = successors(known, text, source, self.clock.now())
             memory = memory_row(self.owner, added[-1])
             change = PreferenceChange(owner=self.owner, name=name, versions=added, memory=memory)
             try:
-                await self._commit(change)
-            except MemoryConflict:
+                await self.store.change_preference(change)
+            except StoreConflict:
                 if expected is not None:
-                    raise
+                    raise MemoryConflict from None
                 continue
             waiting = await self.store.waiting_feedback(self.owner)
             return await self._memory(name, added[-1], waiting.get(name, 0))
         raise MemoryConflict
-
-    async def _check_room(self) -> None:
-        rows = await self.store.preferences(self.owner)
-        known = sum(row.source != "deleted" and row.name not in self.defaults for row in rows)
-        if len(rows) >= _MOST_NAMES:
-            raise ProtocolError(f"there have been {_MOST_NAMES:,} names of memories; use one again")
-        if known >= MAX_MEMORIES:
-            raise ProtocolError(f"there are {MAX_MEMORIES} memories already, which is the limit")
-
-    async def _commit(self, change: PreferenceChange) -> None:
-        try:
-            await self.store.change_preference(change)
-        except StoreConflict:
-            raise MemoryConflict from None
 
 
 def _check_version(known: Memory, expected: int | None) -> None:

@@ -23,7 +23,7 @@ from mail.core.schema import check_task_id
 from mail.core.tasks import STEP_LIMIT, MAILTask, TaskState
 from mail.core.usage import Spending
 from mail.db.calls import CallRow
-from mail.db.records import AsideRow, Delivery, OutboxRow, Owner, TaskRow
+from mail.db.records import AsideRow, Owner, TaskRow
 from mail.db.store import Store
 from mail.errors import ProtocolError, UnknownTask
 from mail.services.event_log import EventLog, Subscription
@@ -108,31 +108,19 @@ def _shortened(calls: Iterable[CallRow]) -> list[CallRow]:
     for call in calls:
         left -= len(call.shown)
         whole = call.shown != "{}" and left >= 0
-        short.append(call if whole else _without_arguments(call))
+        if not whole:
+            shown = {
+                "arguments": "",
+                "arguments_left_out": True,
+                "call_id": call.call_id,
+                "name": from_json(call.call).get("tool_name", ""),
+                "type": "function_call",
+                "id": call.call_id,
+                "status": "completed",
+            }
+            call = call._replace(shown=to_json(shown).decode())
+        short.append(call)
     return short
-
-
-def _without_arguments(call: CallRow) -> CallRow:
-    shown = {
-        "arguments": "",
-        "arguments_left_out": True,
-        "call_id": call.call_id,
-        "name": from_json(call.call).get("tool_name", ""),
-        "type": "function_call",
-        "id": call.call_id,
-        "status": "completed",
-    }
-    return call._replace(shown=to_json(shown).decode())
-
-
-def _asked(outbox: Iterable[OutboxRow]) -> list[str]:
-    """Return the agents of other swarms whose answers are expected."""
-    asked = (
-        from_json(row.wrapper)["payload"]["recipient"]["address"]
-        for row in outbox
-        if row.kind == "request" and row.state != "dead"
-    )
-    return list(dict.fromkeys(asked))
 
 
 @dataclass(slots=True, eq=False)
@@ -176,8 +164,15 @@ class TaskReader:
             raise UnknownTask(task_id)
         [task] = found
         if not task.is_running and task.task_message_count:
-            async for delivery in self._first_mail(task_id, _QUEUE_BYTES):
-                task.task_message_queue.append(from_json(delivery.payload))
+            left, last = _QUEUE_BYTES, None
+            while left > 0 and (
+                mail := await self.store.waiting_mail(self.owner, task_id, last, _MAIL_PAGE)
+            ):
+                for last in mail:
+                    left -= getsizeof(last.payload)
+                    if left < 0:
+                        break
+                    task.task_message_queue.append(from_json(last.payload))
         return task, [call.shown for call in calls.get(task_id, ())], events
 
     async def overviews(
@@ -194,7 +189,7 @@ class TaskReader:
             most = _LIST_PAGE if limit is None else min(limit, _LIST_PAGE)
             last = before[-1] if before else None
             rows = await self.store.list_tasks(self.owner, limit=most, before=last)
-            if not rows and len(before) > 1 and await self._is_gone(before[-1]):
+            if len(before) > 1 and not (rows or await self.store.load_task(self.owner, before[-1])):
                 before.pop()  # it was deleted meanwhile; the one in front of it may be there
                 continue
             yield await self.summaries(rows)
@@ -208,7 +203,9 @@ class TaskReader:
         waiting = [row.task_id for row in rows if row.state.is_open]
         calls: _Calls = {}
         for at in range(0, len(waiting), _CALLS_PAGE):
-            calls |= await self._short_calls(waiting[at : at + _CALLS_PAGE])
+            some = waiting[at : at + _CALLS_PAGE]
+            found = await self.store.short_calls(self.owner, some, _SHORT_CALL)
+            calls |= {task_id: _shortened(open_calls) for task_id, open_calls in found.items()}
         return await self._views(rows, calls)
 
     async def events_within(self, task: MAILTask, most: int) -> deque[TaskEvent] | None:
@@ -224,13 +221,6 @@ class TaskReader:
             return {}
         return {row.task_id: await self.store.open_calls(self.owner, row.task_id)}
 
-    async def _short_calls(self, task_ids: Sequence[str]) -> _Calls:
-        found = await self.store.short_calls(self.owner, task_ids, _SHORT_CALL)
-        return {task_id: _shortened(calls) for task_id, calls in found.items()}
-
-    async def _is_gone(self, task_id: str) -> bool:
-        return await self.store.load_task(self.owner, task_id) is None
-
     async def _views(self, rows: Sequence[TaskRow], calls: _Calls) -> list[MAILTask]:
         """Return tasks without events and mail, and without those that are gone by now."""
         counts = await self.store.task_counts(self.owner, [row.task_id for row in rows])
@@ -240,8 +230,15 @@ class TaskReader:
             if row.task_id not in counts:
                 continue
             view = task_view(self.owner, row, calls.get(row.task_id, ()))
-            if row.remote_swarms:
-                view.waiting_for = _asked(await self.store.task_outbox(self.owner, row.task_id))
+            if row.remote_swarms:  # the agents there whose answers are expected
+                outbox = await self.store.task_outbox(self.owner, row.task_id)
+                view.waiting_for = list(
+                    dict.fromkeys(
+                        from_json(mail.wrapper)["payload"]["recipient"]["address"]
+                        for mail in outbox
+                        if mail.kind == "request" and mail.state != "dead"
+                    )
+                )
             view.waiting_for += asked.get(row.task_id, ())
             view.event_count, view.task_message_count = counts[row.task_id]
             views.append(view)
@@ -256,16 +253,6 @@ class TaskReader:
             if f"agent:{each.asker}" != whose:
                 asked.setdefault(each.task_id, {})[each.asked] = None
         return asked
-
-    async def _first_mail(self, task_id: str, most: int) -> AsyncGenerator[Delivery, None]:
-        """Yield the task's waiting mail as long as it takes at most so many bytes in memory."""
-        last: Delivery | None = None
-        while mail := await self.store.waiting_mail(self.owner, task_id, last, _MAIL_PAGE):
-            for last in mail:
-                most -= getsizeof(last.payload)
-                if most < 0:
-                    return
-                yield last
 
     async def mail_aside(
         self, task_id: str, after: int, limit: int

@@ -193,9 +193,12 @@ class TeamDesk:
                     return known[0][0] if known else None
                 for found, receipt in await self._since(caller, newest):
                     newest = max(newest, found.seq)
-                    if _answers(found, receipt, letter, teammate) and await self._claim(
-                        caller, found, letter, page_id
-                    ):
+                    alone = found.kind == "direct" and len(found.recipients) == 1
+                    is_reply = found.sender == teammate and (
+                        found.reply_to == letter.letter_id
+                        or (alone and not (found.reply_to or receipt.shown_at))
+                    )
+                    if is_reply and await self._claim(caller, found, letter, page_id):
                         return found
                 if desk.bell.closed:
                     raise ShuttingDown
@@ -230,14 +233,6 @@ class TeamDesk:
             page = PageRow(page_id, (found.letter_id,), now)
             await store.show_letters(swarm, caller, [found.letter_id], now, page)
             return True
-
-
-def _answers(found: LetterRow, receipt: ReceiptRow, letter: LetterRow, teammate: str) -> bool:
-    """Tell whether a letter can be the reply to another one."""
-    alone = found.kind == "direct" and len(found.recipients) == 1
-    if found.sender != teammate or not (alone or found.reply_to):
-        return False
-    return found.reply_to == letter.letter_id or not (found.reply_to or receipt.shown_at)
 
 
 def _draft(route: Route, message: str, priority: Priority, request_id: str) -> Draft:

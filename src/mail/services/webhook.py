@@ -12,7 +12,6 @@ from pydantic_core import to_json
 
 from mail.clock import Clock
 from mail.core.tasks import TaskState
-from mail.db.calls import CallRow
 from mail.db.commit import Commit
 from mail.db.webhooks import WebhookRow
 
@@ -41,7 +40,15 @@ class WebhookNews:
         state, news = commit.task.state, list[tuple[str, dict[str, Any]]]()
         if "approval" in self._events:
             asked = (row for row in commit.calls if row.approval_id and row.status == "open")
-            news += [("approval", {"approval": _shown(row)}) for row in asked]
+            for row in asked:  # not its arguments, and not its description
+                shown = {
+                    "approval_id": row.approval_id,
+                    "kind": row.kind,
+                    "agent": row.agent[:_LONGEST_NAME],
+                    "action": row.request["action"][:_LONGEST_NAME],
+                    "expires_at": row.expires_at or None,
+                }
+                news.append(("approval", {"approval": shown}))
         # A task whose run has ended goes on when other messages of its owner's wait.
         if commit.snapshot and state is TaskState.PAUSED and "paused" in self._events:
             news.append(("paused", {"status": state.value}))
@@ -79,14 +86,3 @@ class WebhookNews:
         }
         text = to_json(body | more).decode()
         return WebhookRow(message_id, event, task.task_id, str(owner), text, now)
-
-
-def _shown(row: CallRow) -> dict[str, Any]:
-    """Return what is told of a call: not its arguments, and not its description."""
-    return {
-        "approval_id": row.approval_id,
-        "kind": row.kind,
-        "agent": row.agent[:_LONGEST_NAME],
-        "action": row.request["action"][:_LONGEST_NAME],
-        "expires_at": row.expires_at or None,
-    }

@@ -90,6 +90,9 @@ async def make_pool(dsn: str, *, durability: str, exclusive: bool) -> Pool:
         if durability == "full":
             await connection.execute(_SYNC)
 
+    async def keep(connection: Connection) -> None:
+        """Leave a connection that goes back to the pool as it is: nothing changes its session."""
+
     async def connect() -> Pool:
         try:
             return await asyncpg.create_pool(
@@ -100,7 +103,7 @@ async def make_pool(dsn: str, *, durability: str, exclusive: bool) -> Pool:
                 command_timeout=_COMMAND_SECONDS,
                 server_settings=settings,
                 init=init,
-                reset=_keep,
+                reset=keep,
             )
         except ValueError:  # asyncpg's own about the URL quote it
             raise StoreError("the database URL is invalid") from None
@@ -132,10 +135,6 @@ async def read_only(url: str) -> AsyncIterator[Connection]:
                 yield connection
     finally:
         connection.terminate()
-
-
-async def _keep(connection: Connection) -> None:
-    """Leave a connection as it is when it goes back to the pool: nothing changes its session."""
 
 
 def is_transient(exc: BaseException) -> bool:

@@ -130,35 +130,13 @@ class PostgresDriver:
     dialect: ClassVar = PostgresDialect()
 
     def __init__(
-        self,
-        dsn: str,
-        *,
-        durability: Literal["full", "normal"] = "full",
-        exclusive: bool = True,
-        upgrade: bool | None = None,
-        claim: SwarmClaim | None = None,
+        self, dsn: str, durability: str, claim: SwarmClaim | None, *, exclusive: bool, upgrade: bool
     ) -> None:
-        """Name the database; nothing is connected before `open`.
-
-        Args:
-            dsn: ``postgresql://user:password@host:port/database``.
-            durability: ``"full"`` waits until a commit is on the server's disk; ``"normal"``
-                does not (``synchronous_commit = off``).
-            exclusive: Use the whole pool of 5 to 20 connections. Short-lived commands pass False.
-            upgrade: Upgrade the schema of an earlier version; by default whoever is exclusive does.
-                In an empty database everybody makes the tables.
-            claim: The swarm that no other server may serve meanwhile.
-
-        Raises:
-            ConfigError: the URL cannot be right.
-        """
-        check_dsn(dsn)
+        """Take what `PostgresStore` was given; nothing is connected before `open`."""
         self._dsn = dsn
-        self.name = re.sub(r"[^A-Za-z0-9_-]", "_", unquote(urlsplit(dsn).path[1:])) or "mail"
-        """The database's name, as one of a file."""
         self._durability = durability
         self._exclusive = exclusive
-        self._upgrade = exclusive if upgrade is None else upgrade
+        self._upgrade = upgrade
         self._claim = claim
         self._gate = threading.Lock()
         self._session: _Session | None = None
@@ -201,9 +179,7 @@ class PostgresDriver:
                 return
             loop = asyncio.new_event_loop()
             # Daemon: a store that was never closed must not keep the interpreter alive.
-            thread = threading.Thread(
-                target=_run_loop, args=(loop,), name="mail-postgres", daemon=True
-            )
+            thread = threading.Thread(target=loop.run_forever, name="mail-postgres", daemon=True)
             thread.start()
             try:
                 begun = self._begin(loop, thread)
@@ -296,26 +272,31 @@ class PostgresStore(RegistryVerbs, Store):
         upgrade: bool | None = None,
         claim: SwarmClaim | None = None,
     ) -> None:
-        """Name the database. For the arguments see `PostgresDriver`.
+        """Name the database; nothing is connected before `open`.
+
+        Args:
+            dsn: ``postgresql://user:password@host:port/database``.
+            durability: ``"full"`` waits until a commit is on the server's disk; ``"normal"``
+                does not (``synchronous_commit = off``).
+            exclusive: Use the whole pool of 5 to 20 connections. Short-lived commands pass False.
+            upgrade: Upgrade the schema of an earlier version; by default whoever is exclusive does.
+                In an empty database everybody makes the tables.
+            claim: The swarm that no other server may serve meanwhile.
 
         Raises:
             ConfigError: the URL cannot be right.
         """
+        check_dsn(dsn)
+        upgrade = exclusive if upgrade is None else upgrade
         super().__init__(
-            PostgresDriver(
-                dsn, durability=durability, exclusive=exclusive, upgrade=upgrade, claim=claim
-            )
+            PostgresDriver(dsn, durability, claim, exclusive=exclusive, upgrade=upgrade)
         )
-        self.name = self.driver.name
+        self.name = re.sub(r"[^A-Za-z0-9_-]", "_", unquote(urlsplit(dsn).path[1:])) or "mail"
+        """The database's name, as one of a file."""
 
     async def missing_tables(self) -> list[str]:
         """Return which of the tables are not there, for ``mail db-init``."""
         return await self.driver.missing_tables()
-
-
-def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.set_event_loop(loop)
-    loop.run_forever()
 
 
 def _end_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:

@@ -137,20 +137,15 @@ class ClaimKeeper:
             await connection.execute(_TAKE, key)
         except (asyncpg.LockNotAvailableError, asyncpg.QueryCanceledError):
             holder = await connection.fetchrow(_HOLDER, key)
-            await self._lock_against(connection, key, swarm, holder)
-
-    async def _lock_against(
-        self, connection: Connection, key: int, swarm: str, holder: Any
-    ) -> None:
-        if holder is not None and holder["application_name"] == self._name:
+            if holder is None or holder["application_name"] != self._name:
+                raise StoreLocked(
+                    f"swarm '{swarm}' is served from this database by another server"
+                    f"{_described(holder)}; stop that one, or use another database, schema or "
+                    "swarm name"
+                ) from None
             # A session of our own that the server has not noticed to be dead.
             await connection.execute(_END_OTHER, holder["pid"])
             await connection.execute(_TAKE, key)
-            return
-        raise StoreLocked(
-            f"swarm '{swarm}' is served from this database by another server"
-            f"{_described(holder)}; stop that one, or use another database, schema or swarm name"
-        )
 
     def _broke(self, connection: Connection) -> None:
         if connection is not self._connection or self._closed:
@@ -170,7 +165,9 @@ class ClaimKeeper:
             try:
                 await self.take()
             except StoreLocked as error:
-                self._lose(error)
+                self._lost = True
+                logger.critical("another server took over the swarm: %s", error)
+                self._claim.lost()
                 return
             # The database is away, or comes back; only time helps.
             except Exception as error:  # noqa: BLE001
@@ -181,11 +178,6 @@ class ClaimKeeper:
             else:
                 logger.info("the swarm's lock is held again")
                 return
-
-    def _lose(self, error: StoreLocked) -> None:
-        self._lost = True
-        logger.critical("another server took over the swarm: %s", error)
-        self._claim.lost()
 
 
 def claim_key(schema: str, swarm: str) -> int:

@@ -184,7 +184,13 @@ class Writer:
         try:
             results = await self._statements(connection, batch)
         except BaseException as exc:
-            await self._roll_back(exc)
+            if self._expired or isinstance(exc, TimeoutError):
+                await self._forget()
+                raise
+            try:
+                await connection.execute("ROLLBACK", timeout=5.0)
+            except Exception:  # noqa: BLE001 - the server rolls back what is left of it
+                await self._forget()
             raise
         try:
             await connection.execute("COMMIT", timeout=ANSWER_SECONDS)
@@ -197,7 +203,10 @@ class Writer:
     async def _statements(self, connection: Connection, batch: Sequence[_Unit]) -> list[object]:
         async with asyncio.timeout(ANSWER_SECONDS):
             await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-            await self._leave_number(connection)
+            self._number += 1
+            if await connection.fetchval(_LEAVE_NUMBER, self._id, self._number) is None:
+                self._registered = False
+                raise ConnectionError("the writer's row is gone")  # it is made again next time
         results = []
         for unit in batch:
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -216,20 +225,6 @@ class Writer:
                 raise
             self._registered = True
         return self._connection
-
-    async def _leave_number(self, connection: Connection) -> None:
-        self._number += 1
-        if await connection.fetchval(_LEAVE_NUMBER, self._id, self._number) is None:
-            self._registered = False
-            raise ConnectionError("the writer's row is gone")  # the next attempt makes it again
-
-    async def _roll_back(self, reason: BaseException) -> None:
-        if self._expired or isinstance(reason, TimeoutError):
-            return await self._forget()
-        try:
-            await self._connection.execute("ROLLBACK", timeout=5.0)
-        except Exception:  # noqa: BLE001 - the server rolls back what is left of it
-            await self._forget()
 
     async def _forget(self) -> None:
         connection, self._connection = self._connection, None

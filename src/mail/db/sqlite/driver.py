@@ -61,31 +61,13 @@ class SQLiteDriver:
     dialect: ClassVar = SQLiteDialect()
 
     def __init__(
-        self,
-        path: str | Path,
-        *,
-        durability: Literal["full", "normal"] = "full",
-        exclusive: bool = True,
-        read_only: bool = False,
-        swarm: str | None = None,
+        self, path: Path, durability: str, lock: DatabaseLock | None, *, read_only: bool
     ) -> None:
-        """Name the file; nothing is touched before `open`.
-
-        Args:
-            path: The database file. Its folder must exist.
-            durability: ``"full"`` syncs every commit to the disk; ``"normal"`` survives the death
-                of the process, but not a power loss.
-            exclusive: Own the file: lock it, check all of it on open, and upgrade its schema.
-                Short-lived commands beside a running server pass False.
-            read_only: Open the file for reading; for commands that need no more. Such a store owns
-                nothing.
-            swarm: With ``exclusive``, own only this swarm in the file; owners of other swarms may
-                have it open, too. Without it the whole file is owned.
-        """
-        self.path = Path(path).resolve()
+        """Take what `SQLiteStore` was given; nothing is touched before `open`."""
+        self.path = path
         self._durability = durability
         self._read_only = read_only
-        self._lock = DatabaseLock(self.path, swarm) if exclusive and not read_only else None
+        self._lock = lock
         self._gate = threading.Lock()
         self._session: _Session | None = None
 
@@ -232,14 +214,20 @@ class SQLiteStore(Store):
         read_only: bool = False,
         swarm: str | None = None,
     ) -> None:
-        """Name the file; nothing is touched before `open`. For the arguments see `SQLiteDriver`."""
-        super().__init__(
-            SQLiteDriver(
-                path,
-                durability=durability,
-                exclusive=exclusive,
-                read_only=read_only,
-                swarm=swarm,
-            )
-        )
-        self.path = self.driver.path
+        """Name the file; nothing is touched before `open`.
+
+        Args:
+            path: The database file. Its folder must exist.
+            durability: ``"full"`` syncs every commit to the disk; ``"normal"`` survives the death
+                of the process, but not a power loss.
+            exclusive: Own the file: lock it, check all of it on open, and upgrade its schema.
+                Short-lived commands beside a running server pass False.
+            read_only: Open the file for reading; for commands that need no more. Such a store owns
+                nothing.
+            swarm: With ``exclusive``, own only this swarm in the file; owners of other swarms may
+                have it open, too. Without it the whole file is owned.
+        """
+        resolved = Path(path).resolve()
+        lock = DatabaseLock(resolved, swarm) if exclusive and not read_only else None
+        super().__init__(SQLiteDriver(resolved, durability, lock, read_only=read_only))
+        self.path = resolved

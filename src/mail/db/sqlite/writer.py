@@ -56,7 +56,7 @@ class Writer:
         self._others = others
         self._turn_ends = 0.0
         self._queue: SimpleQueue[_Unit | None] = SimpleQueue()
-        self._gate = threading.Lock()
+        self._gate = threading.RLock()
         self._collected: dict[asyncio.AbstractEventLoop, list[_Unit]] = {}
         self._open = True
         # Daemon: a store that was never closed must not keep the interpreter alive.
@@ -79,17 +79,14 @@ class Writer:
             collected = self._collected.get(loop)
             if collected is None:
                 self._collected[loop] = collected = []
-                loop.call_soon(self._hand_over, loop)
+                loop.call_soon(self._enqueue, loop)
             collected.append(_Unit(work, future))
         return future
 
-    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
-        with self._gate:
-            self._enqueue(loop)
-
     def _enqueue(self, loop: asyncio.AbstractEventLoop) -> None:
-        for unit in self._collected.pop(loop, ()):
-            self._queue.put(unit)
+        with self._gate:
+            for unit in self._collected.pop(loop, ()):
+                self._queue.put(unit)
 
     def close(self) -> None:
         """Commit what is queued and end the thread; blocks until that is done."""
@@ -139,7 +136,10 @@ class Writer:
             cursor.execute("COMMIT")
         # Whatever a unit raises is its caller's; the thread serves the others.
         except Exception as exc:  # noqa: BLE001
-            self._roll_back()
+            # A full disk ends it by itself; and if this fails too, the next BEGIN says why.
+            if self._connection.in_transaction:
+                with suppress(sqlite3.Error):
+                    cursor.execute("ROLLBACK")
             if len(batch) == 1:
                 return [as_store_error(exc)]
             return [result for unit in batch for result in self._commit([unit])]
@@ -149,16 +149,13 @@ class Writer:
         """Begin a transaction that nobody else can write beside; raises `sqlite3.Error`."""
         now = time.monotonic()
         if now >= self._turn_ends:
-            self._let_others_go(now + _COURTESY_SECONDS)
+            while self._others.waiting() and time.monotonic() < now + _COURTESY_SECONDS:
+                time.sleep(_LONGEST_PAUSE / 4)
+            self._turn_ends = time.monotonic() + _TURN_SECONDS
         if not self._has_begun(now + WAIT_SECONDS):
             with self._others:
                 while not self._has_begun(now + WAIT_SECONDS):
                     time.sleep(random.uniform(0, _LONGEST_PAUSE))  # noqa: S311 - no secret
-
-    def _let_others_go(self, deadline: float) -> None:
-        while self._others.waiting() and time.monotonic() < deadline:
-            time.sleep(_LONGEST_PAUSE / 4)
-        self._turn_ends = time.monotonic() + _TURN_SECONDS
 
     def _has_begun(self, deadline: float) -> bool:
         try:
@@ -169,10 +166,3 @@ class Writer:
                 raise
             return False
         return True
-
-    def _roll_back(self) -> None:
-        # Some errors (a full disk) end the transaction by themselves; and if this fails too, the
-        # next BEGIN says why.
-        if self._connection.in_transaction:
-            with suppress(sqlite3.Error):
-                self._cursor.execute("ROLLBACK")
