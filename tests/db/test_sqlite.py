@@ -6,7 +6,6 @@ import re
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -21,65 +20,10 @@ from mail.db.records import IdempotencyRow, Owner, TokenRow
 from mail.db.sqlite.driver import SQLiteStore
 from mail.db.sqlite.writer import Work
 from mail.errors import StoreError, StoreLocked
+from tests.db.process import beside
 from tests.support.databases import Hold
 
 Rows = Any
-
-CHILD = """
-import asyncio, sys
-from mail.core.tasks import TaskState
-from mail.db.commit import Commit
-from mail.db.records import EventRow, Owner, TaskRow
-from mail.db.desk import DeskPost, LetterRow
-from mail.db.sqlite.driver import SQLiteStore
-
-def letter(name):
-    row = LetterRow(name, "ann", ("bob", "cyd"), "broadcast", "x", "2026", wants_ack=True)
-    return DeskPost(swarm="example", letters=(row,))
-
-async def keep_posting(store, worker):
-    for n in range(1_000_000):
-        task = TaskRow(task_id=f"w{worker}-{n}", task_owner="o", task_contributors=(),
-                       start_time="s", entrypoint="e")
-        events = (EventRow(kind="new_message", timestamp="t"),) * 2
-        post = Commit(owner=Owner("example", "user", "alice"), task=task, events=events, new=True,
-                    desk=letter(task.task_id))
-        await store.commit(post)
-        await store.post_letters(letter(task.task_id + "-alone"))
-        print(task.task_id, flush=True)
-
-async def main():
-    store = SQLiteStore(sys.argv[1])
-    await store.open()
-    print("open", flush=True)
-    await asyncio.gather(*(keep_posting(store, worker) for worker in range(4)))
-
-asyncio.run(main())
-"""
-
-
-DELETING = """
-import asyncio, sys
-from mail.core.tasks import TaskState
-from mail.db.commit import Commit
-from mail.db.records import EventRow, Owner, TaskRow
-from mail.db.sqlite.driver import SQLiteStore
-
-async def main():
-    store = SQLiteStore(sys.argv[1])
-    await store.open()
-    owner = Owner("example", "user", "alice")
-    task = TaskRow(task_id="t1", task_owner="o", task_contributors=(), start_time="s",
-                   entrypoint="e", state=TaskState.COMPLETED)
-    events = (EventRow(kind="new_message", timestamp="t"),) * 20_000
-    await store.commit(Commit(owner=owner, task=task, events=events, new=True))
-    await store.delete_task(owner, "t1")
-    print("open", flush=True)
-    while await store.purge():
-        print("purged", flush=True)
-
-asyncio.run(main())
-"""
 
 
 @pytest.fixture
@@ -93,28 +37,21 @@ async def store(tmp_path: Path) -> AsyncIterator[SQLiteStore]:
 @pytest.fixture
 def child(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that owns the same file and posts without end; each line is acknowledged."""
-    yield from _process(CHILD, tmp_path)
+    yield from _process(tmp_path, "write")
 
 
 @pytest.fixture
 def deleter(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that deletes a task with 20,000 events and tells of each step."""
-    yield from _process(DELETING, tmp_path)
+    yield from _process(tmp_path, "delete")
 
 
-def _process(code: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, str(folder / "mail.db")],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "open\n"
-    yield process
-    process.kill()
-    process.wait()
-    process.stdout.close()
+def _process(folder: Path, work: str) -> Iterator[subprocess.Popen[str]]:
+    with beside(folder / "mail.db", work) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "open\n"
+        yield process
+        process.kill()
 
 
 async def write(store: SQLiteStore, work: Work[Any]) -> Any:
@@ -342,28 +279,6 @@ class TestOwnership:
         await store.commit(rows.post())
         for name in ("mail.db", "mail.db.lock", "mail.db-wal", "mail.db-shm"):
             assert store.path.with_name(name).stat().st_mode & 0o777 == 0o600
-
-    async def test_a_second_owner_in_the_process_is_refused(self, store: SQLiteStore) -> None:
-        with pytest.raises(StoreLocked, match=str(os.getpid())):
-            await SQLiteStore(store.path).open()
-
-    async def test_a_link_to_the_file_is_the_same_file(
-        self, store: SQLiteStore, tmp_path: Path
-    ) -> None:
-        (tmp_path / "link.db").symlink_to(store.path)
-        with pytest.raises(StoreLocked):
-            await SQLiteStore(tmp_path / "link.db").open()
-
-    async def test_another_process_is_named_and_its_death_frees_the_file(
-        self, tmp_path: Path, child: subprocess.Popen[str]
-    ) -> None:
-        store = SQLiteStore(tmp_path / "mail.db")
-        with pytest.raises(StoreLocked, match=rf"pid {child.pid}\b"):
-            await store.open()
-        os.kill(child.pid, signal.SIGKILL)
-        child.wait()
-        await store.open()
-        await store.close()
 
     async def test_a_guest_reads_and_writes_beside_the_owner(
         self, store: SQLiteStore, rows: Rows

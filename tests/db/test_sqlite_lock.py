@@ -2,11 +2,9 @@
 
 import asyncio
 import contextlib
-import os
 import shutil
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -19,81 +17,7 @@ from mail.db.records import MemoryRow, Owner, TokenRow
 from mail.db.sqlite.driver import SQLiteStore
 from mail.db.sqlite.lock import users_of
 from mail.errors import StoreError, StoreLocked
-
-OWN = """
-import asyncio, sys
-from mail.db.sqlite.driver import SQLiteStore
-
-async def own():
-    store = SQLiteStore(sys.argv[1], swarm=(sys.argv[2:] or [None])[0])
-    await store.open()
-    print("open", flush=True)
-    sys.stdin.readline()
-    await store.close()
-
-asyncio.run(own())
-"""
-LOOK = """
-import sqlite3, sys
-connection = sqlite3.connect(sys.argv[1])
-connection.execute("SELECT count(*) FROM tasks")
-connection.close()
-"""
-
-
-FLOOD = """
-import asyncio, sys
-from mail.db.commit import Commit
-from mail.db.records import EventRow, Owner, TaskRow
-from mail.db.sqlite.driver import SQLiteStore
-
-async def keep_posting(store, swarm, worker):
-    for n in range(1_000_000):
-        task = TaskRow(task_id=f"{worker}-{n}", task_owner="o", task_contributors=(),
-                       start_time="s", entrypoint="e")
-        events = (EventRow(kind="new_message", timestamp="t"),) * 2
-        post = Commit(owner=Owner(swarm, "user", "alice"), task=task, events=events, new=True)
-        await store.commit(post)
-        print(task.task_id, flush=True)
-
-async def main():
-    swarm = sys.argv[2]
-    store = SQLiteStore(sys.argv[1], swarm=swarm)
-    await store.open()
-    print("open", flush=True)
-    workers = (f"{sys.argv[3]}-{n}" for n in range(4))
-    await asyncio.gather(*(keep_posting(store, swarm, worker) for worker in workers))
-
-asyncio.run(main())
-"""
-
-BUSY = """
-import asyncio, sys, time
-from mail.db.sqlite.driver import SQLiteStore
-
-def work(cursor):
-    cursor.execute("INSERT INTO sweeps VALUES ('x', 'y') ON CONFLICT DO NOTHING")
-    time.sleep(0.01)
-
-async def main():
-    store = SQLiteStore(sys.argv[1], swarm=sys.argv[2])
-    await store.open()
-    writing = [store.driver._session.writer.run(work) for _ in range(10_000)]
-    print("open", flush=True)
-    await asyncio.gather(*writing)
-
-asyncio.run(main())
-"""
-
-
-def run(code: str, path: Path, *more: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [sys.executable, "-c", code, str(path), *more],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
+from tests.db.process import beside
 
 
 @pytest.fixture
@@ -102,9 +26,9 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def owner(path: Path) -> "Iterator[subprocess.Popen[str]]":
+def owner(path: Path) -> Iterator[subprocess.Popen[str]]:
     """Another process that owns the database until its input ends."""
-    with run(OWN, path) as process:
+    with beside(path, "own") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "open\n"
         yield process
@@ -112,9 +36,9 @@ def owner(path: Path) -> "Iterator[subprocess.Popen[str]]":
 
 
 @pytest.fixture
-def alpha(path: Path) -> "Iterator[subprocess.Popen[str]]":
+def alpha(path: Path) -> Iterator[subprocess.Popen[str]]:
     """Another process that owns a swarm in the database until its input ends."""
-    with run(OWN, path, "alpha") as process:
+    with beside(path, "own", "alpha") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "open\n"
         yield process
@@ -163,7 +87,7 @@ CHANGES = [remove, make_anew, move, link, link_folder]
 
 @pytest.mark.parametrize("change", CHANGES)
 async def test_a_second_process_is_refused_whatever_the_file_is_called(
-    path: Path, owner: "subprocess.Popen[str]", change: Callable[[Path], Path]
+    path: Path, owner: subprocess.Popen[str], change: Callable[[Path], Path]
 ) -> None:
     name = change(path)
     for _ in range(2):
@@ -184,7 +108,7 @@ def descriptors() -> int:
 
 @pytest.mark.parametrize("change", [lambda path: path, remove])
 async def test_whoever_is_refused_keeps_no_descriptors(
-    path: Path, owner: "subprocess.Popen[str]", change: Callable[[Path], Path]
+    path: Path, owner: subprocess.Popen[str], change: Callable[[Path], Path]
 ) -> None:
     change(path)
     guest = SQLiteStore(path, exclusive=False)
@@ -214,7 +138,7 @@ async def test_a_swarm_that_is_served_here_is_refused_without_keeping_descriptor
 
 
 async def test_a_hard_link_is_refused_to_owners_and_guests(
-    path: Path, owner: "subprocess.Popen[str]"
+    path: Path, owner: subprocess.Popen[str]
 ) -> None:
     other = path.with_name("other.db")
     other.hardlink_to(path)
@@ -227,7 +151,7 @@ async def test_a_hard_link_is_refused_to_owners_and_guests(
     await guest.close()
 
 
-async def test_a_copy_is_another_database(path: Path, owner: "subprocess.Popen[str]") -> None:
+async def test_a_copy_is_another_database(path: Path, owner: subprocess.Popen[str]) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("VACUUM INTO ?", (str(path.with_name("copy.db")),))
     shutil.copy(path.with_name("copy.db"), path.with_name("copy of copy.db"))
@@ -261,7 +185,7 @@ async def test_an_owner_that_closes_leaves_the_locks_of_guests_in_its_process(pa
 
 def look(path: Path) -> None:
     """Open and close the database in another process, which tidies up when it is the last."""
-    with run(LOOK, path) as process:
+    with beside(path, "look") as process:
         assert process.wait(30) == 0
 
 
@@ -294,7 +218,7 @@ class TestSwarms:
 
     @pytest.mark.parametrize("change", [lambda path: path, *CHANGES])
     async def test_another_swarm_is_welcome_and_the_same_one_is_refused(
-        self, path: Path, alpha: "subprocess.Popen[str]", change: Callable[[Path], Path]
+        self, path: Path, alpha: subprocess.Popen[str], change: Callable[[Path], Path]
     ) -> None:
         name = change(path)
         for _ in range(2):
@@ -323,10 +247,8 @@ class TestSwarms:
     async def test_locks_of_processes_suffice_where_there_are_none_of_descriptions(
         self, path: Path
     ) -> None:
-        def start(swarm: str) -> "subprocess.Popen[str]":
-            return run(
-                f"import fcntl\ndel fcntl.F_OFD_SETLK, fcntl.F_OFD_GETLK\n{OWN}", path, swarm
-            )
+        def start(swarm: str) -> subprocess.Popen[str]:
+            return beside(path, "own-by-process", swarm)
 
         with start("alpha") as alpha, start("beta") as beta:
             for process in (alpha, beta):
@@ -338,7 +260,7 @@ class TestSwarms:
                 process.kill()
 
     async def test_refusals_name_the_process(
-        self, path: Path, alpha: "subprocess.Popen[str]"
+        self, path: Path, alpha: subprocess.Popen[str]
     ) -> None:
         process = f"the process with pid {alpha.pid}"
         assert await refused(path, "alpha") == (
@@ -349,7 +271,7 @@ class TestSwarms:
             f"{path} is in use by {process} (swarm 'alpha'); stop it, or name another database file"
         )
 
-    async def test_a_hard_link_is_refused(self, path: Path, alpha: "subprocess.Popen[str]") -> None:
+    async def test_a_hard_link_is_refused(self, path: Path, alpha: subprocess.Popen[str]) -> None:
         other = path.with_name("other.db")
         other.hardlink_to(path)
         for swarm in ("alpha", "beta"):
@@ -367,7 +289,7 @@ class TestSwarms:
             await store.close()
 
     async def test_owners_that_start_at_once_wait_for_the_first(self, path: Path) -> None:
-        processes = [run(OWN, path, f"swarm-{n}") for n in range(4)]
+        processes = [beside(path, "own", f"swarm-{n}") for n in range(4)]
         try:
             for process in processes:
                 assert process.stdout is not None
@@ -379,7 +301,7 @@ class TestSwarms:
                 process.communicate()
 
     async def test_a_schema_is_upgraded_only_while_nobody_else_has_the_file(
-        self, path: Path, alpha: "subprocess.Popen[str]"
+        self, path: Path, alpha: subprocess.Popen[str]
     ) -> None:
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             newest = schema_version(connection)
@@ -420,11 +342,11 @@ class TestSwarms:
     async def test_the_death_of_one_under_load_costs_the_other_nothing(self, path: Path) -> None:
         """Both write without a pause; one is killed again and again, the other goes on."""
         rounds, told = 4, {"alpha": set[str](), "beta": set[str]()}
-        with run(FLOOD, path, "beta", "only") as beta:
+        with beside(path, "write", "beta", "only") as beta:
             assert beta.stdout is not None
             assert beta.stdout.readline() == "open\n"
             for n in range(rounds):
-                with run(FLOOD, path, "alpha", f"round-{n}") as alpha:
+                with beside(path, "write", "alpha", f"round-{n}") as alpha:
                     assert alpha.stdout is not None
                     assert alpha.stdout.readline() == "open\n"
                     told["alpha"] |= {alpha.stdout.readline().strip() for _ in range(50)}
@@ -445,7 +367,7 @@ class TestSwarms:
         await store.close()
 
     async def test_one_that_writes_without_a_pause_starves_nobody(self, path: Path) -> None:
-        with run(BUSY, path, "alpha") as alpha:
+        with beside(path, "hold", "alpha") as alpha:
             assert alpha.stdout is not None
             assert alpha.stdout.readline() == "open\n"
             beta = SQLiteStore(path, swarm="beta")

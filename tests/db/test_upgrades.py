@@ -2,8 +2,8 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,7 +38,7 @@ OLD_ROWS: Final = (
 )
 
 
-async def fill(database: Database, version: int, rows: Sequence[str]) -> None:
+async def fill(database: Database, version: int, rows: Iterable[str]) -> None:
     """Give an empty database an earlier schema, and rows."""
     if isinstance(database, PostgresDatabase):
         connection = await asyncpg.connect(database.url)
@@ -54,10 +54,14 @@ async def fill(database: Database, version: int, rows: Sequence[str]) -> None:
             file.execute(row)
 
 
-def upgrading(database: Database) -> Store:
-    """Make a store that upgrades the database: only what owns it does."""
+@asynccontextmanager
+async def upgraded(database: Database) -> AsyncIterator[Store]:
+    """Upgrade the database by a store that owns it."""
     is_postgres = isinstance(database, PostgresDatabase)
-    return PostgresStore(database.url) if is_postgres else database.store()
+    store = PostgresStore(database.url) if is_postgres else database.store()
+    await store.open()
+    yield store
+    await store.close()
 
 
 async def old_database(database: Database) -> None:
@@ -72,9 +76,7 @@ async def old_database(database: Database) -> None:
 
 async def test_old_rows_are_read_and_continued(database: Database, rows: Any) -> None:
     await old_database(database)
-    store = upgrading(database)
-    await store.open()
-    try:
+    async with upgraded(database) as store:
         (mail,) = await store.waiting_mail(rows.alice, "t1")
         (event,) = await store.events(rows.alice, "t1")
         assert mail.payload == ODD
@@ -93,8 +95,6 @@ async def test_old_rows_are_read_and_continued(database: Database, rows: Any) ->
         )
         assert len(LONG) < receipt.bytes - before < len(LONG) + 1000
         assert await store.history(rows.alice, "t1", "supervisor") == [f"[{ODD}]", f'["{LONG}"]']
-    finally:
-        await store.close()
 
 
 OLD_THREADS: Final = """
@@ -120,12 +120,8 @@ async def test_threads_from_before_are_listed_by_their_newest_letters(database: 
     false = "FALSE" if isinstance(database, PostgresDatabase) else "0"
     threads = [text for text in OLD_THREADS.format(false=false).split(";") if text.strip()]
     await fill(database, 17, threads)
-    store = upgrading(database)
-    await store.open()
-    try:
+    async with upgraded(database) as store:
         listed = await store.list_threads("office", "ann")
-    finally:
-        await store.close()
     assert [(row.thread_id, row.active_at) for row in listed] == [
         ("a", "2026-01-05"),
         ("b", "2026-01-04"),
@@ -179,9 +175,7 @@ async def test_references_of_the_version_before_are_read(database: Database, row
     postgres = isinstance(database, PostgresDatabase)
     await fill(database, 19, marked_rows(postgres=postgres))
     sizes = [row["size"] for row in MARKED["tables"]["task_events"]]
-    store = upgrading(database)
-    await store.open()
-    try:
+    async with upgraded(database) as store:
         mail = await store.all_mail(rows.alice, "t1")
         assert [row.payload for row in mail] == [wire(TEXT)] * 3
         short = await store.all_mail(rows.alice, "t1", whole=False)
@@ -208,23 +202,17 @@ async def test_references_of_the_version_before_are_read(database: Database, row
         assert calls[0].shown == wire(TEXT)
         (peer,) = await store.task_outbox(rows.alice, "t1")
         assert peer.wrapper == wire(TEXT)
-    finally:
-        await store.close()
 
 
 async def test_texts_of_the_version_before_are_continued(database: Database, rows: Any) -> None:
     await fill(database, 19, marked_rows(postgres=isinstance(database, PostgresDatabase)))
     before = MARKED["tables"]["tasks"][0]["bytes"]
     (text,) = MARKED["tables"]["task_texts"]
-    store = upgrading(database)
-    await store.open()
-    try:
+    async with upgraded(database) as store:
         answer = (HistoryRow("supervisor", json.dumps([TEXT])),)
         receipt = await store.commit(rows.post(new=False, histories=answer, snapshot=True))
         assert receipt.bytes - before < 1000
         assert (await store.history(rows.alice, "t1", "supervisor"))[2:] == [answer[0].entries]
-    finally:
-        await store.close()
     assert database.query("SELECT hash FROM task_texts") == [(text["hash"],)]
     snapshots = database.query("SELECT CAST(history AS TEXT) FROM agent_histories")
     assert all(text["hash"] in found and "@text{x" not in found for (found,) in snapshots)
@@ -271,30 +259,16 @@ def old_calls(key: str, true: str, false: str) -> Iterator[str]:
 
 
 async def test_calls_and_what_people_were_asked_about_them_become_one(database: Database) -> None:
-    if isinstance(database, PostgresDatabase):
-        connection = await asyncpg.connect(database.url)
-        await migrate_postgres(connection, packaged_migrations("postgresql")[:19])
-        for row in old_calls("key", "TRUE", "FALSE"):
-            await connection.execute(row)
-        await connection.close()
-    else:
-        assert isinstance(database, SQLiteDatabase)
-        with closing(sqlite3.connect(database.path, isolation_level=None)) as file:
-            migrate(file, packaged_migrations()[:20])
-            for row in old_calls("key", "1", "0"):
-                file.execute(row)
     is_postgres = isinstance(database, PostgresDatabase)
-    store = PostgresStore(database.url) if is_postgres else database.store()
-    await store.open()
+    words = ("key", "TRUE", "FALSE") if is_postgres else ("key", "1", "0")
+    await fill(database, 19 if is_postgres else 20, old_calls(*words))
     owner = Owner("example", "user", "alice")
-    try:
+    async with upgraded(database) as store:
         calls = {row.call_id: row for row in await store.calls(owner, "t1")}
         asked = [row.call_id for row in await store.open_calls(owner, "t1")]
         found, _ = await store.held_calls(CallFilter(owner), 9)
         changed, _ = await store.held_calls(CallFilter(owner, after=1), 9)
         assert await store.last_call_change() == 9
-    finally:
-        await store.close()
     assert asked == ["open", "older"]
     assert [name for name, row in calls.items() if row.is_decided] == ["accepted"]
     assert {name: row.answer or "" for name, row in calls.items()} == {

@@ -1,8 +1,6 @@
 """Letters, threads, and what became of them: `mail.db.desk.DeskRecords`."""
 
 import asyncio
-import random
-from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import pytest
@@ -11,9 +9,7 @@ from mail.db.desk import (
     PAGES_KEPT,
     AskRow,
     DeskPost,
-    FoundLetters,
     LetterFilter,
-    LetterPlace,
     LetterRow,
     MemberRow,
     PageRow,
@@ -21,8 +17,6 @@ from mail.db.desk import (
     ShownRow,
     ThreadRow,
 )
-from mail.db.desk_search import LetterQuery
-from mail.db.memory import MemoryStore
 from mail.db.records import IdempotencyRow
 from mail.db.store import Store
 from mail.errors import DeskConflict, KeyTaken, StoreConflict
@@ -673,145 +667,6 @@ class TestInCommits:
         again = (ShownRow("b", "bob", 4, at(9)),)
         await store.commit(rows.turn(seq, shown=again))
         assert (await receipt(store, "b")).turn == 3
-
-
-class Chance:
-    """Random operations, which are done alike to two stores. Times come in no order."""
-
-    names = ("ann", "bob", "cyd", "dan")
-    threads = ("t1", "t2")
-
-    def __init__(self, seed: int, *stores: Store) -> None:
-        self.random = random.Random(seed)
-        self.stores = stores
-        self.letters: list[str] = []
-
-    async def both(self, do: Callable[[Store], Awaitable[Any]]) -> Any:
-        """Do one thing to both, and return what both answer."""
-        answers = [await _answer(do(store)) for store in self.stores]
-        assert answers[0] == answers[1]
-        return answers[0]
-
-    async def begin(self) -> None:
-        for thread_id in self.threads:
-            await self.both(lambda store, each=thread_id: discuss(store, each))
-
-    async def step(self) -> None:
-        await self.random.choice(
-            (self.write, self.write, self.move, self.see, self.see, self.drop)
-        )()
-
-    async def write(self) -> None:
-        chance, sender = self.random, self.random.choice(self.names)
-        rows = []
-        for _ in range(chance.randint(1, 3)):
-            others = [name for name in self.names if name != sender]
-            row = letter(
-                f"l{len(self.letters) - chance.choice((0, 0, 0, 0, 0, 1))}",
-                sender,
-                *chance.sample(others, chance.randint(1, 3)),
-                thread_id=chance.choice(("", "", *self.threads)),
-                created_at=at(chance.randint(0, 59)),
-                wants_ack=chance.random() < 0.4,
-                reply_to=chance.choice(("", *self.letters[-5:])),
-                body="x" * chance.randint(1, 300),
-            )
-            rows.append(row)
-            self.letters.append(row.letter_id)
-        payer = chance.choice(("", "", "dan"))
-        await self.both(lambda store: _posted(store, post(*rows, payer=payer)))
-
-    async def move(self) -> None:
-        thread_id, name = self.random.choice(self.threads), self.random.choice(self.names)
-        if self.random.random() < 0.5:
-            await self.both(lambda store: _posted(store, post(left=((thread_id, name),))))
-        else:
-            joined = (MemberRow(thread_id, name, at(1), "ann"),)
-            await self.both(lambda store: _posted(store, post(joined=joined)))
-
-    async def see(self) -> None:
-        chance, name = self.random, self.random.choice(self.names)
-        some = chance.sample(self.letters, min(5, len(self.letters)))
-        page = PageRow(f"r{chance.randint(0, 20)}", tuple(some), at(3))
-        page_or_none = chance.choice((page, None))
-        await self.both(lambda store: store.show_letters(SWARM, name, some, at(3), page_or_none))
-        for letter_id in some[:2]:
-            await self.both(
-                lambda store, one=letter_id: store.acknowledge_letter(SWARM, name, one, at(4))
-            )
-
-    async def drop(self) -> None:
-        before = at(self.random.randint(0, 59))
-        await self.both(lambda store: _dropped(store, before))
-
-    async def compare(self) -> None:
-        """Ask both everything."""
-        known = list(dict.fromkeys(self.letters))
-        await self.both(lambda store: store.letters_by_id(SWARM, known))
-        for thread_id in self.threads:
-            await self.both(lambda store, each=thread_id: store.find_thread(SWARM, each))
-        for name in self.names:
-            which = LetterFilter(
-                thread_id=self.random.choice(("", *self.threads)),
-                since=self.random.choice(("", at(self.random.randint(0, 59)))),
-                unread=self.random.random() < 0.5,
-            )
-            limit, most = self.random.choice((3, 100)), self.random.choice((None, 900))
-            for query in (
-                lambda store, n=name: store.letters(SWARM, n, ALL, limit=1000),
-                lambda store, n=name, w=which, some=limit, size=most: store.letters(
-                    SWARM, n, w, limit=some, max_bytes=size
-                ),
-                lambda store, n=name: store.unread_letters(SWARM, n),
-                lambda store, n=name: store.overdue_letters(SWARM, n, at(30)),
-                lambda store, n=name: store.list_threads(SWARM, n),
-                lambda store, n=name, w=which: store.search_letters(
-                    SWARM, n, LetterQuery.parse("x*"), thread_id=w.thread_id, limit=1000
-                ),
-                lambda store, n=name: store.letter_bytes(SWARM, n),
-                lambda store, n=name: store.find_page(SWARM, n, "r1"),
-            ):
-                await self.both(query)
-
-
-async def _answer(awaited: Awaitable[Any]) -> Any:
-    """Return what a store answers without places, which databases leave out at times."""
-    found = await awaited
-    if isinstance(found, FoundLetters):
-        assert found.before is None
-        found = found.letters
-    if isinstance(found, list) and found and isinstance(found[0][0], LetterRow):
-        places = [row.seq for row, _ in found]
-        assert places in (sorted(places), sorted(places, reverse=True))
-        return [(row._replace(seq=0), rest) for row, rest in found]
-    return found
-
-
-async def _posted(store: Store, made: DeskPost) -> str | int:
-    try:
-        return len(await store.post_letters(made))
-    except DeskConflict as error:
-        return str(error)
-
-
-async def _dropped(store: Store, before: str) -> int:
-    count, place = 0, LetterPlace()
-    while True:
-        seen = await store.drop_letters(SWARM, before, 7, place)
-        count += seen.removed
-        if seen.place is None:
-            return count
-        place = seen.place
-
-
-async def test_databases_do_what_the_memory_store_does(durable: Store) -> None:
-    chance = Chance(1, MemoryStore(), durable)
-    await chance.begin()
-    for _ in range(10):
-        for _ in range(10):
-            await chance.step()
-        await chance.compare()
-    assert len(chance.letters) > 30
 
 
 class TestAsks:

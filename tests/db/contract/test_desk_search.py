@@ -21,7 +21,6 @@ from mail.db.desk_search import (
     snippet,
     words_of,
 )
-from mail.db.memory import MemoryStore
 from mail.db.migrate import migrate, packaged_migrations
 from mail.db.postgres import connect
 from mail.db.postgres.driver import PostgresStore
@@ -225,25 +224,6 @@ class TestQueries:
         )
         assert (await found(store, query) == ["a"]) is expected
         assert await found(store, query, "eve") == []
-
-    async def test_random_queries_give_the_same_everywhere(self, store: Store) -> None:
-        chance = random.Random(7)
-        words = ["ab", "abc", "b", "c1", "é", "東", "d_e", "x.y"]
-        texts = {
-            f"l{n}": " ".join(chance.choices(words, k=chance.randint(0, 6))) + "."
-            for n in range(40)
-        }
-        await bodies(store, **texts)
-        plain = MemoryStore()
-        await bodies(plain, **texts)
-        signs = [*words, '"', "-", "*", " ", " ", "'", ":", "(", "·", "ab c"]
-        hits = 0
-        for _ in range(150):
-            query = "".join(chance.choices(signs, k=chance.randint(1, 7)))
-            expected = await found(plain, query, limit=50)
-            assert await found(store, query, limit=50) == expected, query
-            hits += bool(expected)
-        assert hits > 30
 
 
 class TestSnippets:
