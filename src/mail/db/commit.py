@@ -20,7 +20,7 @@ from mail.core.large import in_turn
 from mail.db.calls import CallRow, put_calls
 from mail.db.desk import DeskPost, ShownRow, add_letters, note_shown
 from mail.db.driver import Batch, Change, Insert, Query, TaskPlace, Verb, Verbs
-from mail.db.keys import put_key
+from mail.db.keys import key_size, put_key
 from mail.db.ledger import LedgerPart, write_ledger
 from mail.db.outbox import change_outbox
 from mail.db.preferences import FEEDBACK_TEXTS, FeedbackRow, add_feedback
@@ -37,7 +37,7 @@ from mail.db.records import (
     Owner,
     TaskRow,
 )
-from mail.db.rows import columns, insert, key_size
+from mail.db.rows import columns, insert
 from mail.db.texts import LARGE, Lifter, text_size
 from mail.db.webhooks import WebhookRow, add_webhooks
 from mail.errors import MailTaken, StoreConflict

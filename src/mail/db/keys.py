@@ -9,7 +9,8 @@ from typing import Final
 
 from mail.db.driver import Change, Query, Verb, Verbs, read, write
 from mail.db.records import IdempotencyRow, Owner, RegistryRow, TokenRow
-from mail.db.rows import OWNED, OWNER_COLUMNS, columns, insert, key_size
+from mail.db.rows import OWNED, OWNER_COLUMNS, columns, insert
+from mail.db.texts import text_size
 from mail.errors import KeyTaken, StoreConflict
 
 _KEY: Final = columns(IdempotencyRow)
@@ -17,6 +18,15 @@ _KEY: Final = columns(IdempotencyRow)
 _PUT_KEY: Final = f"""
 {insert("idempotency", OWNER_COLUMNS, _KEY, "size")} ON CONFLICT DO NOTHING
 """
+
+
+_KEY_BYTES: Final = 300
+"""Of an idempotency key's row: its fingerprint, its time, its owner, and these in indexes."""
+
+
+def key_size(row: IdempotencyRow) -> int:
+    """Return about how many bytes an idempotency key takes, which is in an index, too."""
+    return _KEY_BYTES + 2 * text_size(row.key) + text_size(row.answer or "")
 
 
 def put_key(owner: Owner, row: IdempotencyRow) -> Verb[None]:

@@ -4,17 +4,12 @@
 records of what a query returns for `columns`.
 """
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any, Final, TypeVar, get_type_hints
 
 from pydantic_core import from_json
-
-from mail.core.events import TaskEvent
-from mail.core.tasks import TaskState
-from mail.db.records import IdempotencyRow
-from mail.db.texts import text_size
 
 R = TypeVar("R")
 
@@ -39,7 +34,6 @@ MANY: Final = 2**62
 _CONVERSIONS: Final[Mapping[object, Callable[[Any], object]]] = {
     bool: bool,  # a number in SQLite
     tuple[str, ...]: lambda text: tuple(from_json(text)),
-    TaskState: TaskState,
 }
 
 
@@ -64,11 +58,13 @@ def reader(kind: type[R]) -> Callable[[Iterable[Any]], R]:
     """Return a function that makes a record of its columns; the last fields may be left out."""
     hints = get_type_hints(kind)
     fields: tuple[str, ...] = kind._fields  # type: ignore[attr-defined]
-    changes = [
-        (place, _CONVERSIONS[hints[name]])
-        for place, name in enumerate(fields)
-        if hints[name] in _CONVERSIONS
-    ]
+    changes: list[tuple[int, Callable[[Any], object]]] = []
+    for place, name in enumerate(fields):
+        hint = hints[name]
+        if hint in _CONVERSIONS:
+            changes.append((place, _CONVERSIONS[hint]))
+        elif isinstance(hint, type) and issubclass(hint, Enum):
+            changes.append((place, hint))
 
     def read(row: Iterable[Any]) -> R:
         values = list(row)
@@ -88,20 +84,6 @@ class Values(list[object]):
         return f"${len(self)}"
 
 
-def as_event(task_id: str, row: Iterable[Any]) -> TaskEvent:
-    """Make an event of event_type, created_at, seq, description and event_data."""
-    kind, timestamp, seq, description, extra = row
-    return TaskEvent(
-        task_id=task_id,
-        kind=kind,
-        timestamp=timestamp,
-        seq=seq,
-        description=description,
-        extra=json.loads(extra),
-        size=text_size(extra) + text_size(description),
-    )
-
-
 def list_text(texts: Sequence[str]) -> str:
     """Return texts as a JSON list."""
     return f"[{', '.join(map(_quoted, texts))}]"  # as `json.dumps`, but four times as fast
@@ -110,12 +92,3 @@ def list_text(texts: Sequence[str]) -> str:
 def namespace_text(namespace: tuple[str, ...]) -> str:
     """Return a namespace of memories as its key: a compact JSON list, in ASCII."""
     return f"[{','.join(map(_quoted, namespace))}]"
-
-
-_KEY_BYTES: Final = 300
-"""Of an idempotency key's row: its fingerprint, its time, its owner, and these in indexes."""
-
-
-def key_size(row: IdempotencyRow) -> int:
-    """Return about how many bytes an idempotency key takes, which is in an index, too."""
-    return _KEY_BYTES + 2 * text_size(row.key) + text_size(row.answer or "")

@@ -3,7 +3,8 @@
 What changes a task is in `mail.db.commit`, what removes it in `mail.db.sweep`.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from mail.core.events import TaskEvent
@@ -19,7 +20,7 @@ from mail.db.records import (
     TaskRow,
 )
 from mail.db.rows import MANY, OWNED, OWNER_COLUMNS, THE_TASK, Values, columns, reader
-from mail.db.texts import whole_rows
+from mail.db.texts import text_size, whole_rows
 from mail.errors import StoreConflict
 
 _DELIVERY: Final = columns(Delivery, "task_id", "texts")
@@ -343,6 +344,20 @@ class EventVerbs(Verbs):
         query = Query(text, (*owner, task_id, agent))
         rows = yield from whole_rows(self.sql, query, {"entries": 0})
         return [str(entries) for (entries,) in rows]
+
+
+def as_event(task_id: str, row: Iterable[Any]) -> TaskEvent:
+    """Make an event of event_type, created_at, seq, description and event_data."""
+    kind, timestamp, seq, description, extra = row
+    return TaskEvent(
+        task_id=task_id,
+        kind=kind,
+        timestamp=timestamp,
+        seq=seq,
+        description=description,
+        extra=json.loads(extra),
+        size=text_size(extra) + text_size(description),
+    )
 
 
 def _owners(swarm: str, condition: str) -> Verb[list[Owner]]:

@@ -14,8 +14,7 @@ from weakref import WeakSet
 from mail.core.events import TaskEvent
 from mail.core.large import LARGE_AT_ONCE
 from mail.db.records import EventRow, Owner
-from mail.db.rows import as_event
-from mail.db.tasks import EventVerbs
+from mail.db.tasks import EventVerbs, as_event
 
 PAGE_EVENTS: Final = 256
 PAGE_BYTES: Final = 64 * 1024

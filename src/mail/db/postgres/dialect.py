@@ -19,12 +19,12 @@ from mail.db.driver import Dialect, Matching, Query, Row, TaskPlace, Verb
 from mail.db.records import MemoryRow, Owner, TaskRow
 from mail.db.rows import (
     OWNER_COLUMNS,
-    as_event,
     columns,
     list_text,
     namespace_text,
     reader,
 )
+from mail.db.tasks import as_event
 from mail.db.texts import text_size
 
 Connection: TypeAlias = Any

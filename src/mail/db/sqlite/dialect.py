@@ -12,13 +12,13 @@ from mail.db.records import MemoryRow, Owner, TaskRow
 from mail.db.rows import (
     OWNED,
     OWNER_COLUMNS,
-    as_event,
     columns,
     insert,
     list_text,
     namespace_text,
     reader,
 )
+from mail.db.tasks import as_event
 from mail.db.texts import text_size
 
 _as_task: Final = reader(TaskRow)
