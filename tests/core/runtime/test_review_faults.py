@@ -132,7 +132,7 @@ async def test_cancelling_a_turn_that_has_not_begun_leaves_nothing_behind(store)
     waiter = await runtime._submissions.accept(RunRequest(message=user_message()))
     runtime._scheduler.driving = True
     runtime._scheduler.pump()
-    await runtime._submissions._cancel("task-1")  # at once, before the turn's first step
+    await runtime._submissions.cancel("task-1")  # at once, before the turn's first step
     assert waiter is not None and waiter.future.done()
     for _ in range(5):
         await asyncio.sleep(0)

@@ -25,14 +25,14 @@ from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.mailbox import Hold
 from mail.core.runtime.subjects import TaskSubject
 from mail.core.runtime.submission import RunRequest, Submissions
-from mail.core.runtime.transaction import Ending, TaskChange
+from mail.core.runtime.transaction import Ending, TaskChange, uninterrupted
 from mail.core.runtime.turn import Control, ControlKind
 from mail.core.runtime.turn_result import TurnResult
 from mail.core.tasks import TaskState
 from mail.db.commit import Commit, TurnCommit
 from mail.db.desk import AskRow, DeskPost, LetterRow, ShownRow
 from mail.db.ledger import Question
-from mail.errors import ProtocolError, ShuttingDown, UnknownAgent, UnknownTask
+from mail.errors import ProtocolError, UnknownAgent, UnknownTask
 from mail.services.files import told_of
 
 if TYPE_CHECKING:
@@ -190,6 +190,7 @@ class LetterDoor:
     submissions: Submissions
     mail_delivery: MailDelivery
 
+    @uninterrupted
     async def take(self, mail: DeskMail) -> None:
         """Store a letter together with the messages that it is for agents, and hand them out.
 
@@ -202,29 +203,8 @@ class LetterDoor:
             ShuttingDown: the runtime takes no more mail.
             StoreError: it could not be stored.
         """
-        await self.submissions.to_its_end(self._take(mail))
-
-    async def give_up(self, ask: AskRow) -> None:
-        """Wait no more for the answer of a participant, and tell the agent that asked.
-
-        Raises:
-            ShuttingDown, StoreError: see `take`.
-        """
-        await self.submissions.to_its_end(self._give_up(ask))
-
-    async def tell(self, task_id: str, news: Sequence[ReceiptNews]) -> None:
-        """Tell a task that goes on what became of letters of its agents, in events.
-
-        Raises:
-            UnknownTask, ShuttingDown, StoreError: see `take`.
-        """
-        await self.submissions.to_its_end(self._tell(task_id, news))
-
-    async def _take(self, mail: DeskMail) -> None:
         letter = mail.letter
         async with self.submissions.hold(letter.task_id, new=mail.opens) as task:
-            if self.context.status.draining:
-                raise ShuttingDown
             if not task.stored:
                 row = await self.context.store.load_task(self.context.owner, letter.task_id)
                 if row is not None:
@@ -315,15 +295,20 @@ class LetterDoor:
             found.append(message)
         return found
 
-    async def _tell(self, task_id: str, news: Sequence[ReceiptNews]) -> None:
-        async with self.submissions.hold(task_id, new=False, brings_mail=False) as task:
-            if self.context.status.draining:
-                raise ShuttingDown
-            async with TaskChange(self.context, task, patient=False) as change:
-                if change.memory.row.state.is_open:
-                    moment = change.mail.moment
-                    change.mail.events.extend(each.event(moment) for each in news)
-                    self.submissions.goes_on(change)
+    @uninterrupted
+    async def tell(self, task_id: str, news: Sequence[ReceiptNews]) -> None:
+        """Tell a task that goes on what became of letters of its agents, in events.
+
+        Raises:
+            UnknownTask, ShuttingDown, StoreError: see `take`.
+        """
+        async with (
+            self.submissions.hold(task_id, new=False, brings_mail=False) as task,
+            TaskChange(self.context, task, patient=False) as change,
+        ):
+            if change.memory.row.state.is_open:
+                change.mail.events.extend(each.event(change.mail.moment) for each in news)
+                self.submissions.goes_on(change)
 
     async def _whom_it_answers(self, letter: LetterRow) -> str:
         """Return the agent whose letter of the same task is answered for the first time, if any."""
@@ -337,17 +322,23 @@ class LetterDoor:
                 return answered.sender
         return ""
 
-    async def _give_up(self, ask: AskRow) -> None:
+    @uninterrupted
+    async def give_up(self, ask: AskRow) -> None:
+        """Wait no more for the answer of a participant, and tell the agent that asked.
+
+        Raises:
+            ShuttingDown, StoreError: see `take`.
+        """
         key = ask.letter_id, ask.asked
         desk = DeskPost(swarm=self.context.swarm, settled=(key,))
         try:
-            async with self.submissions.hold(ask.task_id, new=False) as task:
-                if self.context.status.draining:
-                    raise ShuttingDown
-                async with TaskChange(self.context, task, patient=False) as change:
-                    if change.memory.row.state is not TaskState.PAUSED:  # it waits for its caller
-                        self._stop_waiting(change, ask)
-                        change.commit = Commit(self.context.owner, task.row, desk=desk)
+            async with (
+                self.submissions.hold(ask.task_id, new=False) as task,
+                TaskChange(self.context, task, patient=False) as change,
+            ):
+                if change.memory.row.state is not TaskState.PAUSED:  # it waits for its caller
+                    self._stop_waiting(change, ask)
+                    change.commit = Commit(self.context.owner, task.row, desk=desk)
         except UnknownTask:  # it was deleted
             await self.context.store.post_letters(desk)
 

@@ -34,7 +34,7 @@ from mail.core.runtime.mailbox import Hold
 from mail.core.runtime.mailbox_loader import MailboxLoader
 from mail.core.runtime.peering import with_runner
 from mail.core.runtime.submission import RunRequest, Submissions
-from mail.core.runtime.transaction import Ending, TaskChange
+from mail.core.runtime.transaction import Ending, TaskChange, uninterrupted
 from mail.core.runtime.turn import Control, ControlKind
 from mail.core.runtime.turn_end import TurnEnd
 from mail.core.runtime.turn_result import EventDraft
@@ -51,7 +51,6 @@ from mail.errors import (
     AddressError,
     MailTaken,
     ProtocolError,
-    ShuttingDown,
     TaskRunning,
     TaskTaken,
     UnknownAgent,
@@ -121,6 +120,7 @@ class PeerDoor:
             opens=opens and peer == self.context.host and not ours,
         )
 
+    @uninterrupted
     async def take(self, mail: PeerMail) -> str:
         """Store mail of a peer and hand it out; return the receipt.
 
@@ -132,16 +132,12 @@ class PeerDoor:
             ShuttingDown: the runtime takes no more mail.
             StoreError: it could not be stored.
         """
-        silent = mail.control is not None and mail.control.is_silent
-        return await self.submissions.to_its_end(self._hear(mail) if silent else self._take(mail))
-
-    async def _take(self, mail: PeerMail) -> str:
+        if mail.control is not None and mail.control.is_silent:
+            return await self._hear(mail)
         self._check_control(mail)
         task_id, store = mail.envelope.task_id, self.context.store
         try:
             async with self.submissions.hold(task_id, new=True) as task:
-                if self.context.status.draining:
-                    raise ShuttingDown
                 # Nothing that is refused or repeated may cost a look at the task's whole log.
                 row = task.row if task.stored else None
                 row = row or await store.load_task(self.context.owner, task_id)
@@ -163,8 +159,6 @@ class PeerDoor:
         """Take a hint: note what a peer knows of waiting, and store nothing."""
         task_id = mail.envelope.task_id
         async with self.submissions.hold(task_id, new=True, brings_mail=False) as task:
-            if self.context.status.draining:
-                raise ShuttingDown
             row = task.row if task.stored else None
             row = row or await self.context.store.load_task(self.context.owner, task_id)
             if row is None:
@@ -556,6 +550,7 @@ class PeerDoor:
 
     # --- mail that went -----------------------------------------------------------------------
 
+    @uninterrupted
     async def settle(self, row: OutboxRow, outcome: DeliveryOutcome) -> None:
         """Store what became of mail for a peer, and tell the agent that sent it what it must know.
 
@@ -563,16 +558,11 @@ class PeerDoor:
             ShuttingDown: the runtime takes no more work.
             StoreError: it could not be stored.
         """
-        await self.submissions.to_its_end(self._settle(row, outcome))
-
-    async def _settle(self, row: OutboxRow, outcome: DeliveryOutcome) -> None:
+        brings_mail = outcome.state != "delivered"
         try:
-            brings_mail = outcome.state != "delivered"
             async with self.submissions.hold(
                 row.task_id, new=False, brings_mail=brings_mail
             ) as task:
-                if self.context.status.draining:
-                    raise ShuttingDown
                 if outcome.state == "unanswered":
                     await self._stop_waiting(task, row, outcome)
                 elif await self._waits(task, row):

@@ -17,13 +17,13 @@ from mail.core.runtime.mailbox import QueuedMessage
 from mail.core.runtime.mailbox_loader import MailboxLoader
 from mail.core.runtime.peering import swarm_of
 from mail.core.runtime.submission import RunRequest, Submissions
-from mail.core.runtime.transaction import TaskChange
+from mail.core.runtime.transaction import TaskChange, uninterrupted
 from mail.core.runtime.turn import Control, ControlKind
 from mail.core.runtime.turn_result import EventDraft
 from mail.core.tasks import TaskState
 from mail.db.commit import Commit
 from mail.db.records import AsideRow, Delivery
-from mail.errors import NotSetAside, RetryRefused, ShuttingDown, StoreConflict
+from mail.errors import NotSetAside, RetryRefused, StoreConflict
 
 _OVER: Final = (ControlKind.FINISH, ControlKind.STEP, ControlKind.RUN, ControlKind.END)
 
@@ -36,6 +36,7 @@ class SetAside:
     submissions: Submissions
     mailbox_loader: MailboxLoader
 
+    @uninterrupted
     async def retry(self, task_id: str, number: int, by: Answerer) -> None:
         """Deliver a message again, and let its task go on; it is stored when this returns.
 
@@ -47,17 +48,6 @@ class SetAside:
             ShuttingDown: the runtime takes no more work.
             StoreError: it could not be stored.
         """
-        await self.submissions.to_its_end(self._retry(task_id, number, by))
-
-    async def discard(self, task_id: str, number: int, by: Answerer) -> None:
-        """Give a message up for good.
-
-        Raises:
-            UnknownTask, NotSetAside, ShuttingDown, StoreError: see `retry`.
-        """
-        await self.submissions.to_its_end(self._discard(task_id, number, by))
-
-    async def _retry(self, task_id: str, number: int, by: Answerer) -> None:
         async with self.submissions.hold(task_id, new=False) as task:
             row = await self._find(task, number)
             envelope = Envelope.from_json(row.delivery.payload)
@@ -78,15 +68,19 @@ class SetAside:
                 if task.is_personal(envelope):
                     change.came.add(envelope.id)
 
-    async def _discard(self, task_id: str, number: int, by: Answerer) -> None:
+    @uninterrupted
+    async def discard(self, task_id: str, number: int, by: Answerer) -> None:
+        """Give a message up for good.
+
+        Raises:
+            UnknownTask, NotSetAside, ShuttingDown, StoreError: see `retry`.
+        """
         async with self.submissions.hold(task_id, new=False, brings_mail=False) as task:
             row = await self._find(task, number)
             async with self._change(task, row) as change:
                 change.mail.events.append(_told("mail_discarded", row, by).row(change.mail.moment))
 
     async def _find(self, task: ActiveTask, number: int) -> AsideRow:
-        if self.context.status.draining:
-            raise ShuttingDown
         found = await self.context.store.mail_aside(
             self.context.owner, task.task_id, after=number - 1, limit=1
         )

@@ -5,13 +5,12 @@ Nothing is started before everything is checked, and nothing is acknowledged bef
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
-from mail.core.addresses import format_contributor
 from mail.core.approvals import Answer, Answerer
 from mail.core.envelope import Envelope
 from mail.core.runtime.active_tasks import ActiveTask, TaskClock
@@ -27,7 +26,13 @@ from mail.core.runtime.old_ledgers import old_peering, old_questions
 from mail.core.runtime.peering import Peering, swarm_of
 from mail.core.runtime.policy import local_recipients
 from mail.core.runtime.settings import UNSET, Unset
-from mail.core.runtime.transaction import TaskChange, delete, go_on, to_its_end
+from mail.core.runtime.transaction import (
+    TaskChange,
+    delete,
+    go_on,
+    to_its_end,
+    uninterrupted,
+)
 from mail.core.runtime.turn import Control
 from mail.core.runtime.turn_end import TurnEnd
 from mail.core.runtime.waiters import Waiter
@@ -136,9 +141,6 @@ class _Entrance:
             self._room = _AT_ONCE
 
 
-T = TypeVar("T")
-
-
 @dataclass(slots=True, eq=False)
 class Submissions:
     """The door of one runtime."""
@@ -148,17 +150,6 @@ class Submissions:
     turn_end: TurnEnd
     mailbox_loader: MailboxLoader
     _entrance: _Entrance = field(default_factory=_Entrance)
-    _work: set["asyncio.Task[Any]"] = field(default_factory=set)
-
-    async def to_its_end(self, doing: Coroutine[Any, Any, T]) -> T:
-        """Do something to its end, also when whoever asked for it has left."""
-        work = asyncio.create_task(doing)
-        self._work.add(work)
-        work.add_done_callback(self._work.discard)
-        try:
-            return await asyncio.shield(work)
-        finally:
-            del work  # a failure leads back here
 
     async def accept(self, request: RunRequest) -> Waiter | None:
         """Check, store and deliver what a request asks for.
@@ -175,16 +166,12 @@ class Submissions:
             StoreError: it could not be stored; nothing was accepted.
         """
         await self._entrance.enter()
-        self._check_open()
         envelope = request.message
         if not isinstance(envelope, Envelope):
             envelope = Envelope.from_wire(parse_message(envelope))
         self._check(envelope, request.resume_from)
         if request.offer is not None:
             check_offer(request.offer, self.context)
-        return await self._take_in(envelope, request)
-
-    async def _take_in(self, envelope: Envelope, request: RunRequest) -> Waiter | None:
         async with self.hold(envelope.task_id, new=request.resume_from is None) as task:
             task.request_id = current().request_id or task.request_id
             if request.resume_from == BREAKPOINT:
@@ -206,19 +193,16 @@ class Submissions:
             raise ValueError("the message of a manual step has a step in its control")
         request = RunRequest(message=queued, awaited=False)
         async with self.hold(queued.task_id, new=True) as task:
-            self._check_open()
             await self._deliver(task, queued, request, control, (step.ref, answer))
 
+    @uninterrupted
     async def cancel(self, task_id: str) -> None:
         """Cancel an open task; a finished one stays as it is.
 
         Raises:
             UnknownTask: there is no such task.
         """
-        await self.to_its_end(self._cancel(task_id))
-
-    async def _cancel(self, task_id: str) -> None:
-        async with self.hold(task_id, new=False) as task:
+        async with self.hold(task_id, new=False, stopping=True) as task:
             await self._end(task)
 
     async def _end(self, task: ActiveTask) -> None:
@@ -230,6 +214,7 @@ class Submissions:
                 change.ending = self.turn_end.endings.cancel(change)
                 self.turn_end.finish(change)
 
+    @uninterrupted
     async def delete(self, task_id: str, *, cancel: bool) -> None:
         """Delete a task with everything that is stored of it.
 
@@ -241,10 +226,7 @@ class Submissions:
             UnknownTask: there is no such task.
             TaskRunning: it is running, and is not to be cancelled.
         """
-        await self.to_its_end(self._delete(task_id, cancel))
-
-    async def _delete(self, task_id: str, cancel: bool) -> None:
-        async with self.hold(task_id, new=False) as task:
+        async with self.hold(task_id, new=False, stopping=True) as task:
             if task.row.state is TaskState.RUNNING and not cancel:
                 raise TaskRunning(
                     f"task '{task_id}' is running; cancel it first, or delete it with cancel=true"
@@ -256,10 +238,8 @@ class Submissions:
             peers = task.row.remote_swarms
         while await self.context.store.purge():
             pass
-        if self.context.outside.gateway is not None:
-            self.context.outside.gateway.wake(
-                peers
-            )  # mail in front of their last words is gone now
+        if self.context.outside.gateway is not None:  # mail before their last words is gone
+            self.context.outside.gateway.wake(peers)
 
     def _check_open(self) -> None:
         """Refuse who would begin to wait when all that wait have been told of the shutdown."""
@@ -296,20 +276,24 @@ class Submissions:
 
     @asynccontextmanager
     async def hold(
-        self, task_id: str, *, new: bool, brings_mail: bool = True
+        self, task_id: str, *, new: bool, brings_mail: bool = True, stopping: bool = False
     ) -> AsyncIterator[ActiveTask]:
-        """Hold a task in memory and alone at the door; find it in the store when it is new here."""
+        """Hold a task in memory and alone at the door; find it in the store when it is new here.
+
+        Args:
+            task_id: The task.
+            new: It need not exist.
+            brings_mail: Mail comes with what is to be done.
+            stopping: It is done also when the runtime stops.
+
+        Raises:
+            UnknownTask: there is no such task, and it is not ``new``.
+            TaskRunning: it is being deleted.
+            ShuttingDown: the runtime stops.
+        """
         task = self.context.active_tasks.get(task_id)
         if task is None:
-            task = self.context.active_tasks.add(
-                ActiveTask(
-                    self._blank(task_id),
-                    TaskClock(self.context.clock),
-                    self.context.host,
-                    self.context.guest,
-                    fresh=True,
-                )
-            )
+            task = self._blank(task_id)
         task.arriving += brings_mail
         task.pins += not brings_mail
         owner = self.context.owner
@@ -317,6 +301,8 @@ class Submissions:
         token = begin(LogContext(known.request_id, task_id, known.agent, owner.role, owner.id))
         try:
             async with task.order.door:
+                if not stopping:
+                    self._check_open()
                 if task.deleted:
                     raise TaskRunning(f"task '{task_id}' is being deleted; try again in a moment")
                 if not task.stored and not new:
@@ -329,7 +315,7 @@ class Submissions:
             end(token)
             task.arriving -= brings_mail
             task.pins -= not brings_mail
-            if task.stored:
+            if task.stored and not self.context.status.draining:  # else the next start looks
                 await self._look_after(task)
             self.context.settle(task)
 
@@ -341,16 +327,18 @@ class Submissions:
         else:
             await to_its_end(looking, self.context.under_way)
 
-    def _blank(self, task_id: str) -> TaskRow:
-        owner = self.context.owner
-        name = format_contributor(owner.role, owner.id, owner.swarm)
-        return TaskRow(
+    def _blank(self, task_id: str) -> ActiveTask:
+        context, name = self.context, str(self.context.owner)
+        row = TaskRow(
             task_id=task_id,
             task_owner=name,
             task_contributors=(name,),
-            start_time=self.context.clock.now(),
-            entrypoint=self.context.parts.entrypoint,
+            start_time=context.clock.now(),
+            entrypoint=context.parts.entrypoint,
         )
+        times = TaskClock(context.clock)
+        task = ActiveTask(row, times, context.host, context.guest, fresh=True)
+        return context.active_tasks.add(task)
 
     async def load(self, task: ActiveTask, row: TaskRow | None = None) -> None:
         """Take a task up from the store, where its row may have been read before."""
@@ -459,6 +447,7 @@ class Submissions:
         if self.context.status.closed:
             self.context.subjects.stopped(task)
 
+    @uninterrupted
     async def decide(
         self, task_id: str, approval_id: str, answer: Answer, by: Answerer
     ) -> tuple[CallRow, TaskRow]:
@@ -473,13 +462,7 @@ class Submissions:
             ShuttingDown: the runtime takes no more work.
             StoreError: it could not be stored.
         """
-        return await self.to_its_end(self._decide(task_id, approval_id, answer, by))
-
-    async def _decide(
-        self, task_id: str, approval_id: str, answer: Answer, by: Answerer
-    ) -> tuple[CallRow, TaskRow]:
         async with self.hold(task_id, new=False) as task:
-            self._check_open()
             rows = (row for row in task.calls.values() if row.approval_id == approval_id)
             row = next(rows, None)
             if row is None:
@@ -570,7 +553,7 @@ class Submissions:
         live = self.context.active_tasks.get(row.task_id)
         if live is not None and live.loaded:
             return  # a start that was cut short has taken it up
-        async with self.hold(row.task_id, new=False) as task:
+        async with self.hold(row.task_id, new=False, stopping=True) as task:
             if task.row.state is TaskState.RUNNING:
                 await self.mailbox_loader.refill(task, recovered=True)
             else:

@@ -12,8 +12,8 @@ import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Final, Self
+from functools import partial, wraps
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
 
 from mail.core.envelope import Envelope
 from mail.core.runtime.active_tasks import ActiveTask, TaskMemory, Turn
@@ -23,8 +23,15 @@ from mail.core.runtime.turn_result import EventDraft
 from mail.core.runtime.waiters import RunResult, Waiter
 from mail.core.tasks import TaskState
 from mail.db.commit import Commit, Receipt, TurnCommit, size_beside_task
-from mail.db.records import EventRow, MemoryRow, TaskRow
-from mail.errors import DeskConflict, ShuttingDown, StoreConflict, StoreError, UnknownTask
+from mail.db.records import EventRow, MemoryRow
+from mail.errors import (
+    DeskConflict,
+    MAILError,
+    ShuttingDown,
+    StoreConflict,
+    StoreError,
+    UnknownTask,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -233,7 +240,6 @@ class TaskChange:
         while True:
             try:
                 await context.subjects.prepare(commit)
-                commit.task = self._row()
                 receipt = await self._store(commit)
             except DeskConflict:
                 context.status.degraded = None
@@ -251,18 +257,13 @@ class TaskChange:
                 context.status.degraded = None
                 return receipt
 
-    def _row(self) -> TaskRow:
-        """Return the row that is stored: what model calls have used is the newest."""
-        if self._memory is None:
-            return self.task.row
-        row, usage = self._memory.row, self.task.row.usage
-        return row if row.usage is usage else row.changed(usage=usage)
-
     def _store(self, commit: Commit) -> Awaitable[Receipt]:
         """Hand it to the store: the only place, and so the one for a fence between nodes."""
-        news = self.context.settings.news
-        if news is not None:
-            commit.webhooks = news.told_by(commit)
+        commit.task = self.task.row
+        if self._memory is not None:  # what model calls have used is the newest
+            commit.task = self._memory.row.changed(usage=self.task.row.usage)
+        if self.context.settings.news is not None:
+            commit.webhooks = self.context.settings.news.told_by(commit)
         return self.context.store.commit(commit)
 
     async def _wait_for_store(self, error: StoreError, pause: float) -> None:
@@ -271,9 +272,7 @@ class TaskChange:
         try:
             await self.task.order.pause(pause, error)
         except asyncio.CancelledError:
-            self.context.status.degraded = (
-                None  # nobody would take it back; whoever still tries does
-            )
+            self.context.status.degraded = None  # whoever still tries says it again
             raise
 
     # --- memory -------------------------------------------------------------------------------
@@ -299,7 +298,9 @@ class TaskChange:
         if commit is not None:
             context.events.publish(task.task_id, self.receipt.first_event, commit.events)
             if self._mail is not None:
-                self._hand_out(self._mail)
+                delivery = MailDelivery(context)
+                for by, stopped in delivery.hand_out(task, self._mail, self.receipt.seqs):
+                    self.later.append(partial(_told_of_interrupt, context, stopped, by))
             if commit.webhooks and context.settings.news is not None:
                 context.settings.news.wake()
         context.wake()
@@ -322,11 +323,6 @@ class TaskChange:
         self.task.waiters.append(waiter)
         if self.context.status.closed:
             waiter.fail(ShuttingDown(self.task.task_id))
-
-    def _hand_out(self, mail: Mail) -> None:
-        delivery = MailDelivery(self.context)
-        for by, turn in delivery.hand_out(self.task, mail, self.receipt.seqs):
-            self.later.append(partial(_told_of_interrupt, self.context, turn, by))
 
 
 async def _told_of_interrupt(context: RuntimeContext, turn: Turn, by: str) -> None:
@@ -401,10 +397,33 @@ async def delete(context: RuntimeContext, task: ActiveTask) -> None:
 # --- cancellation ---------------------------------------------------------------------------------
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _HasContext(Protocol):
+    context: RuntimeContext
+
+
+H = TypeVar("H", bound=_HasContext)
+
+
+def uninterrupted(
+    method: Callable[Concatenate[H, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[H, P], Coroutine[Any, Any, T]]:
+    """Let calls of a method go on to their ends when whoever awaits them is cancelled."""
+
+    @wraps(method)
+    async def call(self: H, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await to_its_end(method(self, *args, **kwargs), self.context.under_way)
+
+    return call
+
+
 @types.coroutine
 def to_its_end(
-    doing: Coroutine[Any, Any, None], under_way: set["asyncio.Task[None]"]
-) -> Generator[Any, None, None]:
+    doing: Coroutine[Any, Any, T], under_way: set["asyncio.Task[None]"]
+) -> Generator[Any, None, T]:
     """Await something that goes on by itself when whoever awaits it is cancelled.
 
     ``under_way`` holds it then.
@@ -415,8 +434,9 @@ def to_its_end(
     while True:
         try:
             waited = doing.send(None)
-        except StopIteration:
-            return
+        except StopIteration as end:
+            result: T = end.value
+            return result
         try:
             if waited is None:  # a bare `sleep(0)`
                 yield
@@ -435,7 +455,7 @@ def _end_of(waited: "asyncio.Future[object]") -> "asyncio.Future[None]":
 
 
 def go_on(
-    doing: Coroutine[Any, Any, None],
+    doing: Coroutine[Any, Any, object],
     under_way: set["asyncio.Task[None]"],
     waited: "asyncio.Future[object] | None" = None,
 ) -> None:
@@ -445,13 +465,15 @@ def go_on(
     work.add_done_callback(under_way.discard)
 
 
-async def _rest(doing: Coroutine[Any, Any, None], waited: "asyncio.Future[object] | None") -> None:
+async def _rest(
+    doing: Coroutine[Any, Any, object], waited: "asyncio.Future[object] | None"
+) -> None:
     if waited is not None:
         await asyncio.wait([waited])
-    with suppress(StoreError):  # nobody hears of it any more
+    with suppress(MAILError):  # nobody hears of it any more
         await _awaited(doing)
 
 
 @types.coroutine
-def _awaited(doing: Coroutine[Any, Any, None]) -> Generator[Any, None, None]:
+def _awaited(doing: Coroutine[Any, Any, object]) -> Generator[Any, None, None]:
     yield from doing.__await__()
