@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from mail import MAILAction, action
-from mail.core.runtime.action_runner import check_action_arguments
+from mail.core.runtime.tool_dispatch import check_action_arguments
 from mail.core.tools.call import AgentToolCall
 from mail.errors import ConfigError, ToolError
 

@@ -19,7 +19,6 @@ SMALL_SUBJECTS = {
     "mail.cli.ping": "a command, like the modules beside it",
     "mail.cli.ui": "a command, like the modules beside it",
     "mail.cli.watch": "a command, like the modules beside it",
-    "mail.core.runtime.old_ledgers": "reads what earlier versions wrote",
     "mail.server.routes.tokens": "one of the groups of routes, each in a module",
     "mail.utils.store": "a documented import path",
 }

@@ -30,7 +30,7 @@ from mail.config.server import (
     store_url_place,
     webhook_secret,
 )
-from mail.core.runtime.turn_limit import TurnLimit
+from mail.core.runtime.settings import TurnLimit
 from mail.db.records import SwarmClaim
 from mail.db.store import Store
 from mail.db.urls import open_store

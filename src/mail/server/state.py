@@ -21,7 +21,7 @@ from mail.clock import Clock, SystemClock
 from mail.config.env import current
 from mail.config.server import NO_MODEL, ServerConfig, base_url
 from mail.core.interswarm import PEER_ROLE
-from mail.core.runtime.turn_limit import TurnLimit
+from mail.core.runtime.settings import TurnLimit
 from mail.core.teams import Teams
 from mail.db.blobs import Blobs, FolderBlobs
 from mail.db.blobs_s3 import S3Blobs, S3Place

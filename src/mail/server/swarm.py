@@ -18,8 +18,7 @@ from mail.config.server import (
     serves_example,
 )
 from mail.core.call_context import ModelRules
-from mail.core.runtime.settings import News, Quota, RuntimeSettings
-from mail.core.runtime.turn_limit import TurnLimit
+from mail.core.runtime.settings import News, Quota, RuntimeSettings, TurnLimit
 from mail.db.blobs import Blobs
 from mail.db.store import Store
 from mail.errors import ConfigError, MAILError, ProtocolError, StoreLocked

@@ -16,7 +16,7 @@ from mail.core.agents import AgentCore
 from mail.core.compose import Composer
 from mail.core.interswarm import DeliveryOutcome, PeerControl, PeerMail
 from mail.core.runtime import RunRequest
-from mail.core.runtime.old_ledgers import old_peering
+from mail.core.runtime.recovery import old_peering
 from mail.core.runtime.runs import Run
 from mail.core.tasks import TaskState
 from mail.db import open_store
@@ -247,7 +247,7 @@ async def test_refused_mail_costs_no_look_at_the_log(store, monkeypatch) -> None
 
 
 async def test_others_go_on_while_a_long_log_is_read(monkeypatch) -> None:
-    monkeypatch.setattr("mail.core.runtime.old_ledgers._PAGE", 1)
+    monkeypatch.setattr("mail.core.runtime.recovery._PAGE", 1)
     async with Network() as network:
         network.add("harbour", asking)
         weather = network.add("weather", lambda: {"wind": leader(completes)})

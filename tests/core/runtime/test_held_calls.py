@@ -9,9 +9,9 @@ import pytest
 
 from mail.core.actions import ActionCore
 from mail.core.approvals import Answer, Answerer, Approval, read_answer
-from mail.core.runtime import RunRequest, action_runner, held_calls
-from mail.core.runtime.action_runner import check_action_arguments
+from mail.core.runtime import RunRequest, held_calls, tool_dispatch
 from mail.core.runtime.held_calls import default_description
+from mail.core.runtime.tool_dispatch import check_action_arguments
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import TEXT_TOOL
@@ -199,7 +199,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         noted.append(threading.current_thread() is not threading.main_thread())
         check_action_arguments(name, arguments, schema)
 
-    for module in (held_calls, action_runner):
+    for module in (held_calls, tool_dispatch):
         monkeypatch.setattr(module, "check_action_arguments", checked)
     return noted
 

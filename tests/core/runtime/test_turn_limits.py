@@ -6,8 +6,7 @@ from collections import Counter
 import pytest
 
 from mail.core.runtime import MAILRuntime, RunRequest
-from mail.core.runtime.settings import RuntimeSettings
-from mail.core.runtime.turn_limit import TurnLimit
+from mail.core.runtime.settings import RuntimeSettings, TurnLimit
 from mail.testing import tool_calls
 from tests.support.swarm import last_body, runtime_of, supervisor, user_message
 

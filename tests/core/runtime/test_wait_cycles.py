@@ -18,8 +18,8 @@ from mail.core.envelope import Envelope
 from mail.core.events import TaskEvent
 from mail.core.interswarm import SILENT, PeerControl
 from mail.core.runtime import RunRequest
-from mail.core.runtime.old_ledgers import old_peering
 from mail.core.runtime.peering import Peering
+from mail.core.runtime.recovery import old_peering
 from mail.core.runtime.waiting import Report, read_reports, stuck
 from mail.core.tasks import TaskState
 from mail.db.ledger import Question

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mail.core.runtime.action_runner import check_action_arguments
+from mail.core.runtime.tool_dispatch import check_action_arguments
 from mail.core.tools.call import INVALID_JSON_KEY
 from mail.errors import ToolError
 from tests.support.messages import json_objects, json_values, texts

@@ -1,6 +1,9 @@
-"""How a run ends: completed, paused, failed or cancelled; one terminal event each (MAIL-EVT-4)."""
+"""How a run ends: completed, paused, failed or cancelled; one terminal event each (MAIL-EVT-4).
 
-from collections.abc import Mapping
+Before that, the system may ask its finisher to end it.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -9,12 +12,11 @@ from pydantic_core import to_json
 from mail.core.addresses import create_agent_address
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
-from mail.core.runtime.active_tasks import Turn
 from mail.core.runtime.context import RuntimeContext
+from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.mailbox import Hold
-from mail.core.runtime.offers import take_back
 from mail.core.runtime.transaction import Ending, TaskChange
-from mail.core.runtime.turn import Phase
+from mail.core.runtime.turn import Control, ControlKind, Phase
 from mail.core.runtime.turn_result import message_event
 from mail.core.runtime.waiters import RunResult
 from mail.core.tasks import STEP_LIMIT, TaskState
@@ -22,38 +24,66 @@ from mail.core.tools.offer import NO_OFFER
 from mail.db.records import EventRow
 
 _SETTLED: Final = "Nobody answers this broadcast. It was:"
+_LIMIT: Final = (
+    "This task has reached its limit of {limit} messages. Finish it now: call task_complete with "
+    "the best answer you can give."
+)
+_STALL: Final = (
+    "This task has stalled: no message is waiting and no agent is working on it, but "
+    "its caller has no answer yet. Call task_complete now with what you know."
+)
+_STALLED: Final = "the task stalled: no agent has anything left to do, but none has finished it"
+_CYCLE: Final = (
+    "This task has stalled: all agents that could answer wait for each other: {path}. Call "
+    "task_complete now with what you know."
+)
+_PARTIAL: Final = (
+    "The task reached its limit of {limit} messages before it was finished. Results so far:"
+)
+_SHOWN: Final = 5
+_FAILED: Final = (TaskState.FAILED, TaskState.CANCELLED)
 
 
 @dataclass(slots=True, eq=False)
 class Endings:
-    """Builds the endings of changes and hands them to the waiting callers."""
+    """Asks for the ends of runs, builds them, and tells the waiting callers."""
 
     context: RuntimeContext
+    mail_delivery: MailDelivery
 
-    def complete(self, change: TaskChange, turn: Turn, answer: str) -> Ending:
-        """The task is answered. Users' mail that still waits keeps it running (MAIL-TASK-11)."""
-        return self.complete_as(
-            change, turn.agent, answer, Subject.TASK_COMPLETE, at_limit=turn.at_limit
-        )
+    # --- asking for an end --------------------------------------------------------------------
 
-    def complete_as(
-        self, change: TaskChange, agent: str, answer: str, subject: str, *, at_limit: bool
-    ) -> Ending:
-        """End a task with an answer in an agent's name."""
-        task, sender = change.memory, create_agent_address(agent)
-        message = self.context.composer.completion(
-            task.task_id, sender, answer, subject, task.now()
-        )
-        return self._ending(change, message, TaskState.COMPLETED, by=agent, at_limit=at_limit)
+    def rouse(self, change: TaskChange, cycle: Sequence[str] = ()) -> None:
+        """Ask for the end of a task in which nothing happens any more, once (MAIL-TASK-15).
 
-    def complete_quietly(self, change: TaskChange) -> Ending:
-        """End a task in which nothing happens any more and nobody waits for an answer."""
-        return self.end(change, Subject.TASK_COMPLETE, "nothing is left to do")
+        Where everybody has acknowledged or ignored what came, that is the end (MAIL-TASK-26).
 
-    def settle(self, change: TaskChange, handled: Mapping[str, str]) -> Ending:
-        """Everybody has acknowledged or ignored what came: the caller hears who did what."""
-        told = [_SETTLED, *(f"- {agent}: {done}" for agent, done in sorted(handled.items()))]
-        return self.end(change, Subject.BROADCAST_SETTLED, "\n".join(told))
+        Args:
+            change: What it belongs to.
+            cycle: The agents that wait for one another, if that is why it has stalled.
+        """
+        handled = change.memory.handled
+        if handled and "read" not in handled.values():
+            told = [_SETTLED, *(f"- {agent}: {done}" for agent, done in sorted(handled.items()))]
+            self.complete(change, "\n".join(told), Subject.BROADCAST_SETTLED)
+        elif change.memory.row.finish_asked:
+            self.fail(change, _STALLED)
+        else:
+            self.ask_to_finish(change, "stall", cycle)
+
+    def ask_to_finish(self, change: TaskChange, reason: str, cycle: Sequence[str] = ()) -> None:
+        """Ask the finisher to end the task (MAIL-TASK-14); ``reason`` is ``limit`` or ``stall``."""
+        task, finisher = change.memory, self.context.parts.finisher
+        if reason == "limit":
+            subject, body = Subject.MAXIMUM_STEPS_REACHED, _LIMIT.format(limit=task.row.max_steps)
+        else:
+            path = " -> ".join(cycle)
+            subject, body = Subject.TASK_STALLED, _CYCLE.format(path=path) if cycle else _STALL
+        task.change(finish_asked=True)
+        notice = self.context.composer.notice(task.task_id, finisher, subject, body)
+        control = Control(ControlKind.FINISH, reason=reason)
+        self.mail_delivery.send(change.mail, notice, control)
+        task.finish = change.mail.queued_messages[-1]
 
     def hold(self, change: TaskChange) -> None:
         """Start no more turns; the pause is told when those that run have ended (MAIL-BRK-2)."""
@@ -61,54 +91,88 @@ class Endings:
         change.memory.pausing = True
         change.on_applied(self.context.mailbox.hold, change.task.task_id, Hold.FIRM)
 
-    def pause(self, change: TaskChange) -> Ending:
-        """The task waits for the results of its open breakpoint calls."""
-        task = change.memory
-        texts = [call.shown for call in task.asked_calls()]
-        message = self.context.composer.system_completion(
-            task.task_id, Subject.BREAKPOINT_TOOL_CALL, f"[{', '.join(texts)}]", task.now()
+    # --- ending -------------------------------------------------------------------------------
+
+    def complete(
+        self,
+        change: TaskChange,
+        answer: str,
+        subject: str = Subject.TASK_COMPLETE,
+        *,
+        by: str = "",
+        **more: Any,
+    ) -> None:
+        """End a run with an answer; users' mail that still waits keeps it running (MAIL-TASK-11).
+
+        Args:
+            change: What it belongs to.
+            answer: The answer.
+            subject: That of the final message.
+            by: The agent that gives the answer; else the system does.
+            more: See `_end`.
+        """
+        self._end(change, TaskState.COMPLETED, subject, answer, by=by, **more)
+
+    def complete_quietly(self, change: TaskChange) -> None:
+        """End a task in which nothing happens any more and nobody waits for an answer."""
+        self.complete(change, "nothing is left to do")
+
+    def with_what_there_is(self, change: TaskChange, agent: str = "") -> None:
+        """End a task that its finisher did not finish with the newest mail it was sent."""
+        task, finisher = change.memory, create_agent_address(self.context.parts.finisher)
+        bodies = [
+            event.extra["full_message"]["message"]["body"]
+            for event in self.context.events.recent(task.task_id)
+            if event.kind == "new_message"
+            and event.extra["full_message"]["message"].get("recipient") == finisher
+            and event.extra["full_message"]["message"]["sender"]["address_type"] == "agent"
+        ]
+        answer = "\n\n".join(
+            [_PARTIAL.format(limit=task.row.max_steps), *(bodies[-_SHOWN:] or ["(nothing)"])]
         )
-        task.change(state=TaskState.PAUSED, awaited=False, finish_asked=False)
-        task.pausing = False
-        return self._ending(change, message, TaskState.PAUSED, everybody=True)
+        by = agent or finisher["address"]
+        self.complete(change, answer, Subject.MAXIMUM_STEPS_REACHED, by=by, at_limit=True)
+
+    def pause(self, change: TaskChange) -> None:
+        """Let the task wait for the results of its open calls."""
+        texts = ", ".join(call.shown for call in change.memory.asked_calls())
+        change.memory.change(state=TaskState.PAUSED, awaited=False, finish_asked=False)
+        change.memory.pausing = False
+        subject = Subject.BREAKPOINT_TOOL_CALL
+        self._end(change, TaskState.PAUSED, subject, f"[{texts}]", everybody=True)
 
     def fail(
         self, change: TaskChange, reason: str, *, over_budget: bool = False, at_limit: bool = False
-    ) -> Ending:
-        """The run cannot be finished; the reason goes to the caller (MAIL-TURN-17).
+    ) -> None:
+        """End a run that cannot be finished; the reason goes to the caller (MAIL-TURN-17).
 
         A task over its budget goes on for nobody: every caller gets the reason, and with it the
         answer to users' mail that waits. The mail between agents is kept.
         """
-        task, settled = change.memory, self.drop_people(change) if over_budget else ()
-        message = self.context.composer.system_completion(
-            task.task_id, Subject.TASK_ERROR, reason, task.now()
-        )
-        return self._ending(
+        settled = self.drop_people(change) if over_budget else ()
+        self._end(
             change,
-            message,
             TaskState.FAILED,
-            reason=reason,
+            Subject.TASK_ERROR,
+            reason,
             everybody=over_budget,
             over_budget=over_budget,
             at_limit=at_limit,
             settled=settled,
         )
 
-    def cancel(self, change: TaskChange) -> Ending:
-        """The owner cancelled the task; all of its mail is dropped."""
-        reason, task = "the task was cancelled", change.memory
-        message = self.context.composer.system_completion(
-            task.task_id, Subject.TASK_CANCELLED, reason, task.now()
-        )
+    def cancel(self, change: TaskChange) -> None:
+        """Cancel the task, as its owner wants; all of its mail is dropped."""
         change.read |= change.task.people
-        return self._ending(change, message, TaskState.CANCELLED, reason=reason, everybody=True)
+        reason = "the task was cancelled"
+        self._end(change, TaskState.CANCELLED, Subject.TASK_CANCELLED, reason, everybody=True)
 
-    def end(self, change: TaskChange, subject: str, told: str, **more: Any) -> Ending:
-        """End a task with words of the system's."""
+    def drop_people(self, change: TaskChange) -> tuple[int, ...]:
+        """Take back users' mail that nobody has read yet; return its numbers."""
         task = change.memory
-        message = self.context.composer.system_completion(task.task_id, subject, told, task.now())
-        return self._ending(change, message, TaskState.COMPLETED, **more)
+        change.read |= change.task.people
+        waiting = self.context.mailbox.queued_messages(task.task_id)
+        return tuple(mail.seq for mail in waiting if task.is_personal(mail.envelope))
 
     def announce(self, change: TaskChange, ending: Ending) -> None:
         """Tell streams where they end, and callers how, once it is stored.
@@ -128,23 +192,62 @@ class Endings:
             waiter.leave()
             waiter.resolve(ending.result)
 
-    def drop_people(self, change: TaskChange) -> tuple[int, ...]:
-        """Take back users' mail that nobody has read yet; return its numbers."""
-        task = change.memory
-        change.read |= change.task.people
-        waiting = self.context.mailbox.queued_messages(task.task_id)
-        return tuple(mail.seq for mail in waiting if task.is_personal(mail.envelope))
-
-    def _settle_row(self, change: TaskChange, state: TaskState, *, at_limit: bool) -> None:
-        task, goes_on = change.memory, bool(change.unread) and not self.context.status.manual
-        task.pausing, task.exhausted = False, None
-        task.change(
-            state=TaskState.RUNNING if goes_on else state,
-            steps=0,
-            awaited=goes_on and task.row.awaited,
-            finish_asked=at_limit and not goes_on,
-            handled="",
+    def _end(  # noqa: PLR0913 - the parts of an ending, all named
+        self,
+        change: TaskChange,
+        status: TaskState,
+        subject: str,
+        text: str,
+        *,
+        by: str = "",  # the agent whose answer it is
+        everybody: bool = False,
+        over_budget: bool = False,
+        at_limit: bool = False,
+        settled: tuple[int, ...] = (),
+    ) -> None:
+        task, composer = change.memory, self.context.composer
+        sender = create_agent_address(by) if by else composer.system_address
+        message = composer.completion(task.task_id, sender, text, subject, task.now())
+        if status is not TaskState.PAUSED:
+            goes_on = bool(change.unread) and not self.context.status.manual
+            task.pausing, task.exhausted = False, None
+            task.change(
+                state=TaskState.RUNNING if goes_on else status,
+                steps=0,
+                awaited=goes_on and task.row.awaited,
+                finish_asked=at_limit and not goes_on,
+                handled="",
+            )
+        settled += self._settle_finish(change)
+        wire, body = message.to_wire(), _json(message.body)  # it may be long: it is written once
+        unanswered = set() if everybody else change.unread
+        more: dict[str, Any] = {"unanswered": sorted(unanswered)} if unanswered else {}
+        more |= {"over_budget": True} if over_budget else {}
+        more |= {"ended_by": STEP_LIMIT} if at_limit else {}
+        response = message.to_json(body, wire)
+        events = [_terminal(message, body, status, more)]
+        if by:
+            told = f"task_complete response from {by}:"
+            events.insert(0, message_event(response, message.timestamp, told))
+        change.ending = Ending(
+            result=RunResult(
+                task_id=task.task_id,
+                message=wire,
+                status=status,
+                reason=text if status in _FAILED else None,
+                over_budget=over_budget,
+                ended_by=more.get("ended_by"),
+            ),
+            message=message,
+            events=tuple(events),
+            response=response,
+            everybody=everybody,
+            unanswered=unanswered,
+            settled=settled,
         )
+        if not task.row.state.is_open:
+            task.offer = NO_OFFER
+        self.context.subjects.ended(change, change.ending)
 
     def _settle_finish(self, change: TaskChange) -> tuple[int, ...]:
         """Take back the request to finish the run, for it has ended; return its number.
@@ -160,69 +263,17 @@ class Endings:
         change.on_applied(self.context.mailbox.remove, queued)
         return (queued.seq,) if queued.seq else ()  # without a number it is sent with this change
 
-    def _ending(  # noqa: PLR0913 - the parts of an ending, all named
-        self,
-        change: TaskChange,
-        message: Envelope,
-        status: TaskState,
-        *,
-        reason: str | None = None,
-        by: str = "",  # the agent whose answer it is
-        everybody: bool = False,
-        over_budget: bool = False,
-        at_limit: bool = False,
-        settled: tuple[int, ...] = (),
-    ) -> Ending:
-        task = change.memory
-        if status is not TaskState.PAUSED:
-            self._settle_row(change, status, at_limit=at_limit)
-        settled += self._settle_finish(change)
-        wire, body = message.to_wire(), _json(message.body)  # it may be long: it is written once
-        response = message.to_json(body, wire)
-        unanswered = set() if everybody else change.unread
-        more: dict[str, Any] = {"unanswered": sorted(unanswered)} if unanswered else {}
-        if over_budget:
-            more["over_budget"] = True
-        if at_limit:
-            more["ended_by"] = STEP_LIMIT
-        events = [_terminal(message, body, status, reason, more)]
-        if by:
-            shown = f"task_complete response from {by}:"
-            events.insert(0, message_event(response, message.timestamp, shown))
-        ending = Ending(
-            result=RunResult(
-                task_id=task.task_id,
-                message=wire,
-                status=status,
-                reason=reason,
-                over_budget=over_budget,
-                ended_by=more.get("ended_by"),
-            ),
-            message=message,
-            events=tuple(events),
-            response=response,
-            everybody=everybody,
-            unanswered=unanswered,
-            settled=settled,
-            memories=() if task.offer is NO_OFFER else take_back(task, message.timestamp),
-        )
-        self.context.subjects.ended(change, ending)
-        return ending
 
-
-def _terminal(
-    message: Envelope, body: str, status: TaskState, reason: str | None, more: dict[str, Any]
-) -> EventRow:
-    told = {"subject": message.subject, "status": status.value}
+def _terminal(message: Envelope, body: str, status: TaskState, more: dict[str, Any]) -> EventRow:
+    known = _json({"subject": message.subject, "status": status.value})[1:-1]
     # The body of a pause is its calls in JSON; they may be long, so they are not written again.
     listed = message.body if status is TaskState.PAUSED else "[]"
     rest = f",{_json(more)[1:]}" if more else "}"
-    return EventRow(
-        "task_error" if reason is not None else "task_complete",
-        message.timestamp,
-        f"error for task: {reason}" if reason is not None else f"response: '{message.body}'",
-        f'{{"response":{body},{_json(told)[1:-1]},"breakpoints":{listed}{rest}',
-    )
+    extra = f'{{"response":{body},{known},"breakpoints":{listed}{rest}'
+    if status in _FAILED:
+        told = f"error for task: {message.body}"
+        return EventRow("task_error", message.timestamp, told, extra)
+    return EventRow("task_complete", message.timestamp, f"response: '{message.body}'", extra)
 
 
 def _json(value: Any) -> str:

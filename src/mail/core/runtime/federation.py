@@ -21,10 +21,10 @@ from mail.core.interswarm import SILENT, PeerControl, wire_task_id, wrap
 from mail.core.runtime.active_tasks import ActiveTask, TaskMemory, Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import Mail, MailDelivery
+from mail.core.runtime.endings import Endings
 from mail.core.runtime.ledger import swarm_in
 from mail.core.runtime.peering import Peering, outbox_rows, swarm_of, with_reports
 from mail.core.runtime.subjects import TaskSubject
-from mail.core.runtime.system_messages import SystemMessages
 from mail.core.runtime.transaction import Ending, TaskChange
 from mail.core.runtime.turn_result import TurnResult
 from mail.core.runtime.waiting import Report, acting, stuck, swarm_of_node, wait_cycle
@@ -54,7 +54,7 @@ class FederationSubject(TaskSubject):
 
     context: RuntimeContext
     mail_delivery: MailDelivery
-    system_messages: SystemMessages
+    endings: Endings
     hints: "WaitHints"
 
     # --- mail for other swarms ----------------------------------------------------------------
@@ -235,7 +235,7 @@ class FederationSubject(TaskSubject):
         reports = stuck(own, change.memory.peers().known)
         if reports and self._rests(change) and acting(reports) == own.node:
             cycle = wait_cycle([pair for report in reports for pair in report.asks])
-            self.system_messages.rouse(change, cycle)
+            self.endings.rouse(change, cycle)
         return True
 
     def last(self, change: TaskChange, turn_result: TurnResult | None = None) -> None:

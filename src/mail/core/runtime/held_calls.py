@@ -33,13 +33,13 @@ from mail.core.approvals import (
     Answerer,
     Approval,
 )
-from mail.core.runtime.action_runner import check_action_arguments, is_long
 from mail.core.runtime.active_tasks import ActiveTask, TaskMemory, Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.histories import Entry, edit_entry
 from mail.core.runtime.mailbox import LaneKey
 from mail.core.runtime.peering import swarm_of
+from mail.core.runtime.tool_dispatch import check_action_arguments, is_long
 from mail.core.runtime.turn import Control, ControlKind
 from mail.core.runtime.turn_result import EventDraft, TurnResult, storable
 from mail.core.tools.call import AgentToolCall, problem_of_arguments, to_be_answered

@@ -208,7 +208,7 @@ class LetterDoor:
             if not task.stored:
                 row = await self.context.store.load_task(self.context.owner, letter.task_id)
                 if row is not None:
-                    await self.submissions.load(task, row)
+                    await self.submissions.loader.load(task, row)
             await self._deliver(task, mail)
 
     def _check(self, memory: TaskMemory, mail: DeskMail, *, stored: bool) -> None:

@@ -87,7 +87,7 @@ class PauseSubject(TaskSubject):
         """Tell of a pause whose turns have ended, unless accepted calls are still to run."""
         memory = change.memory
         if memory.pausing and not self.context.mailbox.decided(memory.task_id):
-            change.ending = self._pause(change)
+            self._pause(change)
 
     def awaits(self, change: TaskChange) -> bool:
         """Tell whether calls are open."""
@@ -97,13 +97,15 @@ class PauseSubject(TaskSubject):
         """Pause a task in which nothing happens but that calls are open."""
         if not change.memory.open_calls():
             return False
-        change.ending = self._pause(change)
+        self._pause(change)
         return True
 
-    def _pause(self, change: TaskChange) -> Ending:
+    def _pause(self, change: TaskChange) -> None:
         memory = change.memory
-        no_results = memory.guest and any(c.kind != "approval" for c in memory.asked_calls())
-        return self.endings.fail(change, _NO_RESULTS) if no_results else self.endings.pause(change)
+        if memory.guest and any(call.kind != "approval" for call in memory.asked_calls()):
+            self.endings.fail(change, _NO_RESULTS)
+        else:
+            self.endings.pause(change)
 
     def ended(self, change: TaskChange, ending: Ending) -> None:
         """Answer open calls with "not run", so that no history keeps a call without a result."""

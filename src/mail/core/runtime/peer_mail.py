@@ -31,10 +31,10 @@ from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.federation import FederationSubject
 from mail.core.runtime.held_calls import UNANSWERED, free_call_id
 from mail.core.runtime.mailbox import Hold
-from mail.core.runtime.mailbox_loader import MailboxLoader
 from mail.core.runtime.peering import with_runner
+from mail.core.runtime.recovery import TaskLoader
 from mail.core.runtime.submission import RunRequest, Submissions
-from mail.core.runtime.transaction import Ending, TaskChange, uninterrupted
+from mail.core.runtime.transaction import TaskChange, uninterrupted
 from mail.core.runtime.turn import Control, ControlKind
 from mail.core.runtime.turn_end import TurnEnd
 from mail.core.runtime.turn_result import EventDraft
@@ -90,7 +90,7 @@ class PeerDoor:
     turn_end: TurnEnd
     federation: FederationSubject
     mail_delivery: MailDelivery
-    mailbox_loader: MailboxLoader
+    loader: TaskLoader
 
     # --- mail that comes ----------------------------------------------------------------------
 
@@ -147,7 +147,7 @@ class PeerDoor:
                     return known
                 self._check_recipients(mail)
                 if row is not None and not task.stored:
-                    await self.submissions.load(task, row)
+                    await self.loader.load(task, row)
                 if not task.stored and self._opens_nothing(task, mail):
                     return mail.receipt  # nothing to end here
                 await self._act(task, mail)
@@ -165,9 +165,9 @@ class PeerDoor:
                 raise UnknownTask(task_id)
             self._check_row(row, mail)
             if not task.stored:
-                await self.submissions.load(task, row)
+                await self.loader.load(task, row)
             if task.row.state is TaskState.RUNNING and not task.loaded:
-                await self.mailbox_loader.refill(task)
+                await self.loader.refill(task)
             async with TaskChange(self.context, task, patient=False) as change:
                 if mail.control is not None:
                     peering, reports = change.memory.peers(), read_reports(mail.control.reports)
@@ -231,7 +231,7 @@ class PeerDoor:
         if ends and not task.loaded:
             if task.row.state is TaskState.PAUSED:  # what waits for its agents is part of the end
                 self.context.mailbox.hold(task.task_id, Hold.FIRM)
-            await self.mailbox_loader.refill(task)
+            await self.loader.refill(task)
         async with TaskChange(self.context, task, patient=ends) as change:
             commit = self._begin(change, mail)
             if control is not None and event == "ended" and from_host:
@@ -420,18 +420,15 @@ class PeerDoor:
         self._file(change, mail)
         if change.memory.row.state.is_open:
             commit.cancel_mail = cancelled
-            change.ending = self._ending(change, cancelled=cancelled)
+            asks, endings = change.memory.asks, self.turn_end.endings
+            for question in asks.waited("for_peer", peer=change.memory.host):
+                asks.release(question)  # no answer is expected
+            if cancelled:
+                endings.cancel(change)
+            else:
+                settled, told = endings.drop_people(change), "the task was completed elsewhere"
+                endings.complete(change, told, everybody=True, settled=settled)
             self.turn_end.finish(change)
-
-    def _ending(self, change: TaskChange, *, cancelled: bool) -> Ending:
-        """End a run as the swarm whose task it is has: its mail is void, no answer expected."""
-        asks, endings = change.memory.asks, self.turn_end.endings
-        for question in asks.waited("for_peer", peer=change.memory.host):
-            asks.release(question)
-        if cancelled:
-            return endings.cancel(change)
-        settled, told = endings.drop_people(change), "the task was completed elsewhere"
-        return endings.end(change, Subject.TASK_COMPLETE, told, everybody=True, settled=settled)
 
     def _pause(
         self, change: TaskChange, commit: Commit, mail: PeerMail, control: PeerControl

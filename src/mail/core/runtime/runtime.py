@@ -13,7 +13,6 @@ from mail.core.approvals import NO_APPROVALS, Answer, Answerer, Approval
 from mail.core.compose import Composer, Subject
 from mail.core.events import TaskEvent
 from mail.core.interswarm import DeliveryOutcome, Gateway, PeerMail
-from mail.core.runtime.action_runner import ActionRunner
 from mail.core.runtime.active_tasks import ActiveTasks
 from mail.core.runtime.context import Outside, RuntimeContext, Status, SwarmParts
 from mail.core.runtime.correspondence import ReceiptNews
@@ -25,19 +24,18 @@ from mail.core.runtime.histories import Histories
 from mail.core.runtime.interswarm import Federation
 from mail.core.runtime.letters import DeskMail, LetterDoor, LetterSubject
 from mail.core.runtime.mailbox import Mailbox
-from mail.core.runtime.mailbox_loader import MailboxLoader
 from mail.core.runtime.manual import ManualSteps, ManualSubject, StepRequest
 from mail.core.runtime.pauses import PauseSubject
 from mail.core.runtime.peer_mail import PeerDoor
+from mail.core.runtime.recovery import TaskLoader
 from mail.core.runtime.runs import FollowedRun, Run
 from mail.core.runtime.scheduler import Scheduler
 from mail.core.runtime.set_aside import SetAside
 from mail.core.runtime.settings import UNSET, RuntimeSettings, Unset
 from mail.core.runtime.subjects import together
 from mail.core.runtime.submission import RunRequest, Submissions
-from mail.core.runtime.system_messages import SystemMessages
 from mail.core.runtime.teams import TeamSubject
-from mail.core.runtime.tool_dispatch import ToolDispatcher
+from mail.core.runtime.tool_dispatch import ActionRunner, ToolDispatcher
 from mail.core.runtime.transaction import log_reports
 from mail.core.runtime.turn_end import TurnEnd
 from mail.core.runtime.turn_runner import TurnRunner
@@ -182,10 +180,9 @@ class MAILRuntime(Federation, RuntimeViews):
         )
         self._scheduler = Scheduler(context)
         mail_delivery = MailDelivery(context)
-        self._hints, endings = WaitHints(context), Endings(context)
-        system_messages = SystemMessages(context, endings, mail_delivery)
-        self._turn_end = TurnEnd(context, endings, mail_delivery, system_messages)
-        federation = FederationSubject(context, mail_delivery, system_messages, self._hints)
+        self._hints, endings = WaitHints(context), Endings(context, mail_delivery)
+        self._turn_end = TurnEnd(context, endings, mail_delivery)
+        federation = FederationSubject(context, mail_delivery, endings, self._hints)
         context.subjects = together(
             TeamSubject(context, mail_delivery, self._turn_end.check),
             PauseSubject(context, mail_delivery, endings, self._watch_deadlines),
@@ -197,13 +194,13 @@ class MAILRuntime(Federation, RuntimeViews):
         tool_dispatcher = ToolDispatcher(context, ActionRunner(context))
         turns = TurnRunner(context, tool_dispatcher, self._turn_end)
         self._scheduler.run_turn = turns.run
-        mailbox_loader = MailboxLoader(context, mail_delivery, self._turn_end)
-        self._submissions = Submissions(context, mail_delivery, self._turn_end, mailbox_loader)
+        loader = TaskLoader(context, mail_delivery, self._turn_end)
+        self._submissions = Submissions(context, mail_delivery, self._turn_end, loader)
         self._peer_door = PeerDoor(
-            context, self._submissions, self._turn_end, federation, mail_delivery, mailbox_loader
+            context, self._submissions, self._turn_end, federation, mail_delivery, loader
         )
         self._letter_door = LetterDoor(context, self._submissions, mail_delivery)
-        self._set_aside = SetAside(context, self._submissions, mailbox_loader)
+        self._set_aside = SetAside(context, self._submissions, loader)
         self._manual = ManualSteps(context, self._submissions, self._turn_end)
         events = OwnEvents(context.events)
         self._reader = TaskReader(context.store, context.owner, context.clock, events)

@@ -14,8 +14,8 @@ from mail.core.envelope import Envelope
 from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.mailbox import QueuedMessage
-from mail.core.runtime.mailbox_loader import MailboxLoader
 from mail.core.runtime.peering import swarm_of
+from mail.core.runtime.recovery import TaskLoader
 from mail.core.runtime.submission import RunRequest, Submissions
 from mail.core.runtime.transaction import TaskChange, uninterrupted
 from mail.core.runtime.turn import Control, ControlKind
@@ -34,7 +34,7 @@ class SetAside:
 
     context: RuntimeContext
     submissions: Submissions
-    mailbox_loader: MailboxLoader
+    loader: TaskLoader
 
     @uninterrupted
     async def retry(self, task_id: str, number: int, by: Answerer) -> None:

@@ -15,16 +15,12 @@ from mail.core.approvals import Answer, Answerer
 from mail.core.envelope import Envelope
 from mail.core.runtime.active_tasks import ActiveTask, TaskClock
 from mail.core.runtime.context import RuntimeContext
-from mail.core.runtime.correspondence import agent_and_participant, questions_in_letters
 from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.held_calls import Answered, Decision, checked, decide, resume
-from mail.core.runtime.ledger import Ledger
 from mail.core.runtime.mailbox import Hold
-from mail.core.runtime.mailbox_loader import MailboxLoader
-from mail.core.runtime.offers import check_offer, load_offer, offer_row
-from mail.core.runtime.old_ledgers import old_peering, old_questions
-from mail.core.runtime.peering import Peering, swarm_of
+from mail.core.runtime.peering import swarm_of
 from mail.core.runtime.policy import local_recipients
+from mail.core.runtime.recovery import TaskLoader
 from mail.core.runtime.settings import UNSET, Unset
 from mail.core.runtime.transaction import (
     TaskChange,
@@ -39,6 +35,7 @@ from mail.core.runtime.waiters import Waiter
 from mail.core.schema import parse_message
 from mail.core.suggest import did_you_mean
 from mail.core.tasks import TaskState
+from mail.core.tools.catalogue import BUILTIN_TOOLS, CATALOGUE, TEXT_TOOL
 from mail.core.tools.offer import NO_OFFER, Offer
 from mail.core.wire import MAILMessage
 from mail.db.calls import CallRow
@@ -58,7 +55,6 @@ from mail.errors import (
     ToolError,
     UnknownAgent,
     UnknownApproval,
-    UnknownTask,
 )
 from mail.logcontext import LogContext, begin, current, end
 
@@ -148,7 +144,7 @@ class Submissions:
     context: RuntimeContext
     mail_delivery: MailDelivery
     turn_end: TurnEnd
-    mailbox_loader: MailboxLoader
+    loader: TaskLoader
     _entrance: _Entrance = field(default_factory=_Entrance)
 
     async def accept(self, request: RunRequest) -> Waiter | None:
@@ -171,7 +167,7 @@ class Submissions:
             envelope = Envelope.from_wire(parse_message(envelope))
         self._check(envelope, request.resume_from)
         if request.offer is not None:
-            check_offer(request.offer, self.context)
+            _check_offer(request.offer, self.context)
         async with self.hold(envelope.task_id, new=request.resume_from is None) as task:
             task.request_id = current().request_id or task.request_id
             if request.resume_from == BREAKPOINT:
@@ -211,7 +207,7 @@ class Submissions:
             if change.memory.row.state.is_open:
                 owner, row = self.context.owner, task.row
                 change.commit = Commit(owner, row, cancel_mail=True)
-                change.ending = self.turn_end.endings.cancel(change)
+                self.turn_end.endings.cancel(change)
                 self.turn_end.finish(change)
 
     @uninterrupted
@@ -306,7 +302,7 @@ class Submissions:
                 if task.deleted:
                     raise TaskRunning(f"task '{task_id}' is being deleted; try again in a moment")
                 if not task.stored and not new:
-                    await self.load(task)
+                    await self.loader.load(task)
                 yield task
         except GeneratorExit:  # thrown away with its event loop, where nothing can be looked after
             task.stored = False
@@ -340,49 +336,6 @@ class Submissions:
         task = ActiveTask(row, times, context.host, context.guest, fresh=True)
         return context.active_tasks.add(task)
 
-    async def load(self, task: ActiveTask, row: TaskRow | None = None) -> None:
-        """Take a task up from the store, where its row may have been read before."""
-        row = row or await self.context.store.load_task(self.context.owner, task.task_id)
-        if row is None:
-            raise UnknownTask(task.task_id)
-        task.row, task.loaded = row, False
-        await self._restore(task, row)
-        task.stored, task.fresh = True, False  # not before: a store that fails is asked again
-        if task.asks.first:  # an earlier version wrote it: its mail need not be read once more
-            async with TaskChange(self.context, task, patient=False) as change:
-                change.commit = Commit(self.context.owner, change.memory.row)
-
-    async def _restore(self, task: ActiveTask, row: TaskRow) -> None:
-        store, owner = self.context.store, self.context.owner
-        calls = await store.calls(owner, task.task_id)
-        task.calls = {call.key: call for call in calls if not call.is_wait}
-        self.context.subjects.restored(task, calls)
-        task.offer = await load_offer(self.context, task.task_id)
-        task.times.go_on_from(await store.latest_time(owner, task.task_id))
-        await self._restore_ledger(task, row)
-        if row.state is TaskState.PAUSED and not task.open_calls():
-            task.change(state=TaskState.RUNNING)  # the turn that was to pause it was not stored
-
-    async def _restore_ledger(self, task: ActiveTask, row: TaskRow) -> None:
-        context, task_id = self.context, task.task_id
-        store, owner = context.store, context.owner
-        with_peers, peering = bool(self.context.host or row.remote_swarms), None
-        stored = await store.ledger(owner, task_id)
-        if stored is not None:
-            questions = list(stored.questions)
-            peering = Peering.from_json(stored.peering) if with_peers else None
-        elif with_peers:
-            questions, peering = await old_peering(self.context, task_id)
-        else:
-            questions = await old_questions(self.context, task_id)
-        if peering is not None:
-            unsent = await store.task_outbox(owner, task_id)
-            peering.unsent = {(r.peer, r.message_id) for r in unsent if r.state == "waiting"}
-        agents, participants = context.agents, context.parts.participants
-        letters = await questions_in_letters(store, owner, task_id, agents, participants)
-        task.asks = Ledger.of((*questions, *letters), first=stored is None)
-        task.peering, task.met = peering, {agent_and_participant(each) for each in letters}
-
     async def _deliver(
         self,
         task: ActiveTask,
@@ -398,7 +351,7 @@ class Submissions:
             except KeyTaken:
                 raise
             except StoreConflict:
-                await self.load(task)
+                await self.loader.load(task)
         return await self._open(*given, new=False)
 
     async def _open(
@@ -435,7 +388,7 @@ class Submissions:
                 owner=self.context.owner,
                 task=memory.row,
                 new=new,
-                memories=_memories(change, request),
+                memories=request.memories,
                 once=request.once_for(task.task_id, envelope.id),
             )
         return change.waiter
@@ -503,7 +456,7 @@ class Submissions:
         if change.waiter is not None:
             change.waiter.steps = decision.steps
         memory.offer = request.offer or memory.offer
-        commit.memories = _memories(change, request)
+        commit.memories = request.memories
         commit.once = request.once_for(task.task_id)
         return commit
 
@@ -531,12 +484,7 @@ class Submissions:
         if reopened:
             change.on_applied(self.context.mailbox.unhold, change.task.task_id)
         if not (change.task.loaded or change.later):
-            change.later.append(partial(self._load_mail, change.task))
-
-    async def _load_mail(self, task: ActiveTask) -> None:
-        if task.row.state is TaskState.RUNNING and not task.loaded:
-            await self.mailbox_loader.load(task)
-            self.context.wake()
+            change.later.append(partial(self.loader.load_mail, change.task))
 
     def _wait(
         self, task: ActiveTask, request: RunRequest, message_id: str, *, consumed: bool
@@ -555,16 +503,26 @@ class Submissions:
             return  # a start that was cut short has taken it up
         async with self.hold(row.task_id, new=False, stopping=True) as task:
             if task.row.state is TaskState.RUNNING:
-                await self.mailbox_loader.refill(task, recovered=True)
+                await self.loader.refill(task, recovered=True)
             else:
                 task.pausing = task.row.awaited
                 if any(call.is_decided for call in task.calls.values()):
                     self.context.mailbox.hold(task.task_id, Hold.FIRM)
-                    await self.mailbox_loader.refill(task, recovered=True)
+                    await self.loader.refill(task, recovered=True)
 
 
-def _memories(change: TaskChange, request: RunRequest) -> tuple[MemoryRow, ...]:
-    """Return what is stored with a request: its own rows, and the task's offer if it changes."""
-    if change.memory.offer == change.task.offer:
-        return request.memories
-    return (offer_row(change.memory, change.mail.moment), *request.memories)
+def _check_offer(offer: Offer, context: RuntimeContext) -> None:
+    """Refuse tools whose calls could not be told from the swarm's own."""
+    taken = {*CATALOGUE, *BUILTIN_TOOLS, TEXT_TOOL, *context.parts.actions}
+    for agent in context.agents.values():
+        taken.update(agent.actions or ())
+    names = offer.names
+    if len(names) != len(offer.tools):
+        raise ProtocolError("each offered tool needs a unique name")
+    clash = sorted(names & taken)
+    if clash:
+        raise ProtocolError(f"the swarm already has a tool named '{clash[0]}'; choose another name")
+    if offer.force is not None and offer.force not in names | {"required"}:
+        raise ProtocolError(f"the forced tool '{offer.force}' is not one of the offered tools")
+    if offer.force is not None and not names:
+        raise ProtocolError("a tool call is required, but no tool is offered")

@@ -39,6 +39,9 @@ _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
 _NOTHING: Final = Receipt(0, ())
 
+OFFERS: Final = ("mail:offers",)
+"""Where the offers of tasks are, among their owners' memories."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Ending:
@@ -55,15 +58,6 @@ class Ending:
     everybody: bool = False
     unanswered: set[str] = field(default_factory=set)
     settled: tuple[int, ...] = ()
-    memories: tuple[MemoryRow, ...] = ()
-
-    def add_to(self, commit: Commit) -> None:
-        """Add it to a commit, behind what that holds already."""
-        commit.events += self.events
-        commit.memories += self.memories
-        commit.settled += self.settled
-        commit.response = self.response
-        commit.snapshot = True
 
 
 @dataclass(slots=True, eq=False)
@@ -209,9 +203,14 @@ class TaskChange:
             commit.calls += mail.calls
             commit.histories += mail.histories
         if self.ending is not None:
-            self.ending.add_to(commit)
+            commit.events += self.ending.events
+            commit.settled += self.ending.settled
+            commit.response, commit.snapshot = self.ending.response, True
         if memory is not None:
             commit.ledger = ledger
+            if memory.offer != self.task.offer:
+                now, offer = memory.now(), memory.offer.to_json()
+                commit.memories += (MemoryRow(OFFERS, memory.task_id, offer, now, now),)
             self.context.subjects.collected(self, commit)
         return commit
 

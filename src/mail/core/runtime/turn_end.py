@@ -5,10 +5,12 @@ The same looks after tasks that no turn looks after: those that stand still, pau
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from mail.core.addresses import create_agent_address
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
 from mail.core.runtime.active_tasks import ActiveTask, Turn
@@ -16,10 +18,9 @@ from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.endings import Endings
 from mail.core.runtime.mailbox import Hold, QueuedMessage
-from mail.core.runtime.system_messages import SystemMessages, note_failure
 from mail.core.runtime.transaction import TaskChange, log_reports
 from mail.core.runtime.turn import Control, ControlKind, Phase
-from mail.core.runtime.turn_result import EventDraft, TurnResult
+from mail.core.runtime.turn_result import EventDraft, Reprompt, TurnResult
 from mail.core.tasks import TaskState
 from mail.db.commit import TurnCommit
 from mail.db.records import HistoryRow
@@ -36,7 +37,6 @@ class TurnEnd:
     context: RuntimeContext
     endings: Endings
     mail_delivery: MailDelivery
-    system_messages: SystemMessages
 
     async def commit(self, turn: Turn, turn_result: TurnResult, *, dead: str | None = None) -> None:
         """End a turn.
@@ -111,9 +111,9 @@ class TurnEnd:
                 self.endings.hold(change)
                 self._look_after(change)
             else:
-                self.system_messages.ask_to_finish(change, "limit")
+                self.endings.ask_to_finish(change, "limit")
         elif memory.row.state is TaskState.RUNNING and memory.finish is None:
-            change.ending = self.system_messages.what_there_is(change)
+            self.endings.with_what_there_is(change)
         if change.ending is not None:
             self.finish(change)
 
@@ -132,12 +132,6 @@ class TurnEnd:
             change.on_applied(self.step_back, turn)
         await self.check(task)
         self.context.settle(task)
-
-    def hold_at_limit(self, task: ActiveTask) -> None:
-        """Hold a task again that its finisher was asked to end before a restart."""
-        limit = task.row.max_steps
-        if limit is not None and task.row.steps >= limit and task.finish is not None:
-            self.context.mailbox.hold(task.task_id)
 
     async def drop(self, turn: Turn) -> None:
         """Forget a turn whose mail is not there any more."""
@@ -280,13 +274,14 @@ class TurnEnd:
         if turn_result.failure is not None:
             self._report(change, turn, turn_result, turn_result.failure)
         elif turn_result.completes is not None:
-            change.ending = self.endings.complete(change, turn, turn_result.completes)
+            answer, limit = turn_result.completes, turn.at_limit
+            self.endings.complete(change, answer, by=turn.agent, at_limit=limit)
         elif turn.at_limit:
-            change.ending = self.system_messages.what_there_is(change, turn)
+            self.endings.with_what_there_is(change, turn.agent)
         elif self.context.subjects.pauses(change, turn, turn_result):
             return None
         elif turn_result.reprompts:
-            notice, instruction = self.system_messages.follow_up(turn, turn_result.reprompts)
+            notice, instruction = self._follow_up(turn, turn_result.reprompts)
             if notice is not None:
                 return notice, instruction
             self._report(change, turn, turn_result, instruction.reason)
@@ -300,8 +295,44 @@ class TurnEnd:
             return None
         if change.memory.row.state is TaskState.CANCELLED:
             return None
-        notice, instruction = self.system_messages.follow_up(turn, turn_result.reprompts)
+        notice, instruction = self._follow_up(turn, turn_result.reprompts)
         return None if notice is None else (notice, instruction)
+
+    def _follow_up(
+        self, turn: Turn, prompts: Sequence[Reprompt]
+    ) -> tuple[Envelope | None, Control]:
+        """Return the one message that calls the agent again after its tools.
+
+        Errors outrank successes. When the agent has used up its repair turns there is no message,
+        and the control's reason says what went wrong.
+        """
+        errors = [prompt for prompt in prompts if prompt.error]
+        chosen, settings = errors or list(prompts), self.context.settings
+        kind, attempt = ControlKind.FOLLOW_UP, 0
+        if errors:
+            kind = ControlKind.REPAIR
+            tried = turn.control
+            attempt = 1 + (tried.attempt if tried and tried.kind is ControlKind.REPAIR else 0)
+            if attempt > settings.max_repairs:
+                why = "\n".join(dict.fromkeys(prompt.reason or prompt.body for prompt in chosen))
+                return None, Control(kind, reason=f"its tool calls kept failing: {why}")
+        step = turn.manual
+        if step is not None:
+            if step.calls >= settings.max_step_calls:
+                why = f"it was called {step.calls} times but gave no answer"
+                return None, Control(kind, reason=why)
+            step = step._replace(calls=step.calls + 1)
+        notice = self.context.composer.message(
+            chosen[0].kind,
+            turn.task.task_id,
+            self.context.composer.system_address,
+            [create_agent_address(turn.agent)],
+            chosen[0].subject,
+            "\n".join(dict.fromkeys(prompt.body for prompt in chosen)),
+            ref=turn.next_id(),
+            message_id=turn.next_id(),
+        )
+        return notice, Control(kind, attempt=attempt, origin=turn.origin, step=step)
 
     def _cuts_off(self, change: TaskChange, turn: Turn) -> bool:
         """Tell whether the end of a run cuts a step off: it does not go on behind its driver."""
@@ -310,7 +341,10 @@ class TurnEnd:
 
     def _report(self, change: TaskChange, turn: Turn, turn_result: TurnResult, reason: str) -> None:
         """Tell whoever the agent works for that it failed (MAIL-TURN-16)."""
-        told = turn_result.told = note_failure(turn, reason)
+        known = {"agent": turn.agent, "task_id": turn.task.task_id, "reason": reason}
+        logger.warning("agent failed", extra=known)
+        named = f"agent '{turn.agent}'" in reason
+        told = turn_result.told = reason if named else f"agent '{turn.agent}' failed: {reason}"
         error = EventDraft(
             "agent_error", f"error of agent {turn.agent}: {reason}", {"caller": turn.agent}
         )
@@ -319,7 +353,7 @@ class TurnEnd:
             return
         origin = turn.origin
         if origin is None or origin.is_person or origin.address not in self.context.agents:
-            change.ending = self.endings.fail(change, told, at_limit=turn.at_limit)
+            self.endings.fail(change, told, at_limit=turn.at_limit)
             return
         notice = self.context.composer.notice(
             turn.task.task_id,
@@ -338,7 +372,7 @@ class TurnEnd:
             return
         if memory.exhausted is not None:
             if not self.context.mailbox.begun(task.task_id):
-                change.ending = self.endings.fail(change, memory.exhausted, over_budget=True)
+                self.endings.fail(change, memory.exhausted, over_budget=True)
             return
         if memory.row.state is TaskState.PAUSED:
             self.context.subjects.paused(change)
@@ -355,11 +389,11 @@ class TurnEnd:
             return
         elsewhere = memory.host or memory.guest
         if memory.guest and memory.handled:
-            change.ending = self.endings.complete_quietly(change)
+            self.endings.complete_quietly(change)
         elif change.is_owed if elsewhere else memory.row.awaited:
-            self.system_messages.rouse(change)
+            self.endings.rouse(change)
         elif elsewhere:
-            change.ending = self.endings.complete_quietly(change)
+            self.endings.complete_quietly(change)
 
     def _come_back(self, task: ActiveTask, queued: QueuedMessage) -> None:
         task.arriving -= 1
