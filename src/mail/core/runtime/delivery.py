@@ -47,8 +47,8 @@ class Mail:
 
     ``task`` is what is known of their task, as the commit would have it, and ``applied`` is done
     when it is stored. ``outbox`` is what of them goes to other swarms, ``letters`` to participants;
-    ``calls`` and ``histories`` are what they answer. They are all sent at the same `moment`: when
-    their turn ended, or when they were accepted.
+    ``waits`` are calls that wait, or do no more, and ``histories`` has results of calls. They are
+    all sent at the same `moment`: when their turn ended, or when they were accepted.
     """
 
     task: TaskMemory
@@ -58,7 +58,7 @@ class Mail:
     envelopes: list[Envelope] = field(default_factory=list)
     outbox: tuple[OutboxRow, ...] = ()
     letters: tuple[LetterRow, ...] = ()
-    calls: tuple[CallRow, ...] = ()
+    waits: tuple[CallRow, ...] = ()
     histories: tuple[HistoryRow, ...] = ()
     _moment: str = ""
 
@@ -72,7 +72,7 @@ class Mail:
     @property
     def is_empty(self) -> bool:
         """Tell whether there is nothing to store."""
-        return not (self.envelopes or self.events or self.calls or self.queued_messages)
+        return not (self.envelopes or self.events or self.waits or self.queued_messages)
 
     @property
     def deliveries(self) -> tuple[Delivery, ...]:
@@ -142,20 +142,26 @@ class MailDelivery:
         self.send(mail, notice, control or Control(ControlKind.RESUME), silent=True)
 
     def answer(self, mail: Mail, row: CallRow) -> None:
-        """Add a call with its result, which its agent sees when it goes on."""
-        mail.calls += (row,)
+        """Add the result of a call to its agent's history; the agent sees it when it goes on."""
         made = AgentToolCall.model_validate_json(row.call)
-        entry = to_json([made.create_response_msg(row.answer or "")]).decode()
-        mail.histories += (HistoryRow(row.agent, entry),)
-        mail.applied.append(partial(self._reopen, row.agent, mail.task.task_id))
+        self.remember(mail, row.agent, made.create_response_msg(row.answer or ""))
+        mail.applied.append(partial(self._unblock, row.agent, mail.task.task_id))
 
-    def _reopen(self, agent: str, task_id: str) -> None:
+    def remember(self, mail: Mail, agent: str, entry: Entry) -> None:
+        """Add an entry to an agent's history, outside of its turns."""
+        mail.histories += (HistoryRow(agent, to_json([entry]).decode()),)
+        mail.applied.append(partial(self._forget, agent, mail.task.task_id))
+
+    def _forget(self, agent: str, task_id: str) -> None:
         task = self.context.active_tasks.get(task_id)
         if task is not None:
             task.fresh = False  # the store knows more of its history than there is here
-            self.context.histories.forget(task_id, agent)
-            if not task.open_waits(agent):
-                self.context.mailbox.unblock(LaneKey(task_id, agent))
+        self.context.histories.forget(task_id, agent)
+
+    def _unblock(self, agent: str, task_id: str) -> None:
+        task = self.context.active_tasks.get(task_id)
+        if task is not None and not task.open_waits(agent):
+            self.context.mailbox.unblock(LaneKey(task_id, agent))
 
     def hand_out(self, task: ActiveTask, mail: Mail, seqs: Sequence[int]) -> list[tuple[str, Turn]]:
         """Put committed mail into its lanes; return the turns that it interrupts, and who did it.

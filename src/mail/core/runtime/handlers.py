@@ -62,13 +62,19 @@ from mail.core.tools.catalogue import (
 from mail.core.tools.helptext import build_mail_help_string
 from mail.core.wire import MessageKind
 from mail.db.blobs import Blobs
-from mail.db.desk import LetterRow, ReceiptRow
 from mail.db.files import FileRow
 from mail.db.records import MemoryRow
 from mail.errors import ProtocolError, StoreError, TeamError, ToolError, UnknownTeammate, WaitCycle
 from mail.services.files import FILE_URI, text_page, told_of
 
+logger = logging.getLogger(__name__)
+
 _SENT = "message sent"
+_SENDS: Final[Mapping[str, MessageKind]] = {
+    "send_request": "request",
+    "send_response": "response",
+    "send_interrupt": "interrupt",
+}
 _SHOWN_PROBLEMS: Final = 16
 _LONGEST_PROBLEM: Final = 300
 _SHOWN_NAMES: Final = 64
@@ -261,54 +267,16 @@ class ToolContext:
             raise ToolError("no such file came with a message to you in this task")
         return row, context.outside.blobs(self.swarm)
 
-    async def search_memory(self, query: str, limit: int) -> list[MemoryRow]:
-        """Search what the calling agent has stored."""
-        return await self.context.store.search_memories(
-            self.context.owner, (f"{self.name}_memory",), query, limit=limit
-        )
 
-    async def letters(
-        self, recipient: str, unsettled_for: float | None, limit: int
-    ) -> list[tuple[LetterRow, ReceiptRow]]:
-        """Return the calling agent's letters in this task, one entry for each recipient."""
-        before = ""
-        if unsettled_for is not None:
-            before = earlier(self.context.clock.now(), unsettled_for)
-        return await self.context.store.letters_of_task(
-            self.swarm,
-            (owner_name(self.context.owner), self.turn.task.task_id),
-            self.name,
-            recipient=recipient,
-            unsettled_before=before,
-            limit=limit,
-            max_bytes=_LETTERS_READ,
-        )
+async def handle_send(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
+    """Write to one agent: ask for something, answer, or stop its model call (MAIL-INT-1).
 
-
-def _arguments(call: AgentToolCall) -> SendArgs:
-    return parse_arguments(call.tool_name, call.tool_args, SendArgs)
-
-
-async def handle_request(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
-    """Ask another agent for something."""
-    args = _arguments(call)
-    mail = tools.compose("request", [tools.target(args.target)], args.subject, args.body)
-    return ToolOutcome(details=_SENT, mail=(mail,))
-
-
-async def handle_response(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
-    """Answer another agent; the newest open request of that agent is the one answered."""
-    args = _arguments(call)
-    target = tools.target(args.target)
-    ref = tools.answers(target["address"])
-    mail = tools.compose("response", [target], args.subject, args.body, ref)
-    return ToolOutcome(details=_SENT, mail=(mail,))
-
-
-async def handle_interrupt(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
-    """Stop another agent's running model call and give it new word (MAIL-INT-1)."""
-    args = _arguments(call)
-    mail = tools.compose("interrupt", [tools.target(args.target)], args.subject, args.body)
+    A response answers the newest open request of that agent.
+    """
+    args = parse_arguments(call.tool_name, call.tool_args, SendArgs)
+    target, kind = tools.target(args.target), _SENDS[call.tool_name]
+    ref = tools.answers(target["address"]) if kind == "response" else None
+    mail = tools.compose(kind, [target], args.subject, args.body, ref)
     return ToolOutcome(details=_SENT, mail=(mail,))
 
 
@@ -331,22 +299,17 @@ async def handle_interswarm_broadcast(tools: ToolContext, call: AgentToolCall) -
     """Tell other swarms: those that are named, or all active ones (MAIL-TOOL-19)."""
     args = parse_arguments(call.tool_name, call.tool_args, InterswarmBroadcastArgs)
     named = list(dict.fromkeys(args.target_swarms))
-    swarms, left_out = _named_swarms(tools, named) if named else _active_swarms(tools)
+    if tools.swarm in named:
+        raise ToolError(f"'{tools.swarm}' is your own swarm; write to it with send_broadcast")
+    for swarm in named:  # it goes to every one or to none
+        tools.check_peer(swarm)
+    swarms, left_out = (named, []) if named else _active_swarms(tools)
     mail = tuple(
         tools.compose("broadcast", [create_agent_address(f"all@{swarm}")], args.subject, args.body)
         for swarm in swarms
     )
     details = "; ".join([f"message sent to {', '.join(swarms)}", *left_out])
     return ToolOutcome(details=details, mail=mail)
-
-
-def _named_swarms(tools: ToolContext, named: list[str]) -> tuple[list[str], list[str]]:
-    """Return the swarms, once all are known to be reachable: it goes to every one or to none."""
-    if tools.swarm in named:
-        raise ToolError(f"'{tools.swarm}' is your own swarm; write to it with send_broadcast")
-    for swarm in named:
-        tools.check_peer(swarm)
-    return named, []
 
 
 def _active_swarms(tools: ToolContext) -> tuple[list[str], list[str]]:
@@ -391,7 +354,8 @@ def _counted(names: list[str]) -> str:
     return f"{count} ({shown})" if names else count
 
 
-logger = logging.getLogger(__name__)
+def _event(tools: ToolContext, kind: str, said: str) -> EventDraft:
+    return EventDraft(kind, f"agent {tools.name} {said}", {"caller": tools.name})
 
 
 async def handle_acknowledge(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
@@ -420,9 +384,7 @@ async def handle_ignore(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
     """Let the broadcast go: nothing is stored, nothing is sent, the reason stays in the log."""
     args = parse_arguments(call.tool_name, call.tool_args, IgnoreArgs)
     logger.info("agent '%s' ignored a broadcast: %s", tools.name, args.reason or "no reason given")
-    event = EventDraft(
-        "broadcast_ignored", f"agent {tools.name} called ignore_broadcast", {"caller": tools.name}
-    )
+    event = _event(tools, "broadcast_ignored", "called ignore_broadcast")
     return ToolOutcome(details="broadcast ignored", events=(event,), handled="ignored")
 
 
@@ -449,13 +411,7 @@ async def handle_await(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
             ok=False,
             details=problem,
             reprompt=Reprompt(Subject.TOOL_CALL_ERROR, body, error=True),
-            events=(
-                EventDraft(
-                    "agent_error",
-                    f"agent {tools.name} called await_message but {problem}",
-                    {"caller": tools.name},
-                ),
-            ),
+            events=(_event(tools, "agent_error", f"called await_message but {problem}"),),
         )
     reason = {"reason": args.reason} if args.reason else {}
     event = EventDraft(
@@ -472,17 +428,11 @@ async def handle_complete(tools: ToolContext, call: AgentToolCall) -> ToolOutcom
     """End the task with an answer; on a task that has ended already it changes nothing."""
     args = parse_arguments(call.tool_name, call.tool_args, TaskCompleteArgs)
     if not tools.turn.task.row.state.is_open:
-        again = EventDraft(
-            "task_complete_call_duplicate",
-            f"agent {tools.name} called task_complete on already completed task",
-            {"caller": tools.name},
-        )
+        said = "called task_complete on already completed task"
+        again = _event(tools, "task_complete_call_duplicate", said)
         return ToolOutcome(details="task already completed", events=(again,))
-    event = EventDraft(
-        "task_complete_call",
-        f"agent {tools.name} called task_complete, full response to follow",
-        {"caller": tools.name},
-    )
+    said = "called task_complete, full response to follow"
+    event = _event(tools, "task_complete_call", said)
     return ToolOutcome(details="task completed", completes=args.finish_message, events=(event,))
 
 
@@ -497,7 +447,7 @@ async def handle_help(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
         get_tool_help=list(args.get_tool_help or ()),
         get_full_protocol=args.get_full_protocol,
     )
-    event = EventDraft("help_called", f"agent {tools.name} called help", {"caller": tools.name})
+    event = _event(tools, "help_called", "called help")
     return ToolOutcome(
         details="help string generated; will be sent to you in a subsequent prompt",
         reprompt=Reprompt(Subject.HELP, text, kind="broadcast"),
@@ -509,11 +459,17 @@ async def handle_search_memory(tools: ToolContext, call: AgentToolCall) -> ToolO
     """Search the calling agent's own memory; the findings are the tool result."""
     args = parse_arguments(call.tool_name, call.tool_args, SearchMemoryArgs)
     try:
-        rows = await tools.search_memory(args.query, args.limit)
+        context, space = tools.context, (f"{tools.name}_memory",)
+        rows = await context.store.search_memories(
+            context.owner, space, args.query, limit=args.limit
+        )
     except StoreError:
         raise ToolError("memory search is currently unavailable") from None
-    found = [_text(from_json(row.value)) for row in rows]
-    details = f"{len(found)} memories found" + "".join(f"\n\n{text}" for text in found)
+    details = f"{len(rows)} memories found"
+    for row in rows:
+        value = from_json(row.value)
+        text = value.get("text") if isinstance(value, dict) else None
+        details += f"\n\n{text if isinstance(text, str) else value}"
     return ToolOutcome(
         details=details, reprompt=Reprompt(Subject.ACTION_COMPLETE, "Memory searched.")
     )
@@ -526,7 +482,17 @@ async def handle_letter_receipts(tools: ToolContext, call: AgentToolCall) -> Too
         names = sorted(tools.context.parts.participants)
         raise ToolError(hinted(f"'{args.participant}' is no participant", args.participant, names))
     try:
-        entries = await tools.letters(args.participant or "", args.unanswered_for, args.limit + 1)
+        context, task_id = tools.context, tools.turn.task.task_id
+        seconds = args.unanswered_for
+        entries = await context.store.letters_of_task(
+            tools.swarm,
+            (owner_name(context.owner), task_id),
+            tools.name,
+            recipient=args.participant or "",
+            unsettled_before="" if seconds is None else earlier(context.clock.now(), seconds),
+            limit=args.limit + 1,
+            max_bytes=_LETTERS_READ,
+        )
     except StoreError:
         raise ToolError("receipts are currently unavailable") from None
     shown = [receipt_told(letter, receipt) for letter, receipt in entries[: args.limit]]
@@ -594,7 +560,10 @@ async def handle_teammate_message(tools: ToolContext, call: AgentToolCall) -> To
     wait = WaitDraft(teammate, route.reached[0], mail.ref, told, seconds)
     if waits:
         tools.turn.awaits.append(teammate)
-        return ToolOutcome(mail=(mail,), wait=wait, events=(_waiting(tools, teammate),))
+        waiting = {"caller": tools.name, "reason": f"a reply of '{teammate}'"}
+        text = f"agent '{tools.name}' is awaiting a reply of '{teammate}'"
+        event = EventDraft("await_message", text, waiting)
+        return ToolOutcome(mail=(mail,), wait=wait, events=(event,))
     result = wait.result("timeout") if args.wait_for_reply else to_json(told).decode()
     return ToolOutcome(details=result, verbatim=True, mail=(mail,), reprompt=_CARRY_ON)
 
@@ -613,12 +582,6 @@ def _check_wait(tools: ToolContext, teammate: str) -> None:
         raise TeamError("Make the calls that others answer first, and wait for a reply later.")
     if cycle := tools.turn.task.wait_path(tools.name, teammate):
         raise WaitCycle(cycle)
-
-
-def _waiting(tools: ToolContext, teammate: str) -> EventDraft:
-    reason = f"a reply of '{teammate}'"
-    text = f"agent '{tools.name}' is awaiting {reason}"
-    return EventDraft("await_message", text, {"caller": tools.name, "reason": reason})
 
 
 async def handle_teammate_broadcast(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
@@ -664,18 +627,12 @@ def _no_team_mail(error: TeamError) -> ToolOutcome:
     return ToolOutcome(ok=False, details=told, verbatim=True, reprompt=again)
 
 
-def _text(value: object) -> str:
-    if isinstance(value, dict) and isinstance(value.get("text"), str):
-        return str(value["text"])
-    return str(value)
-
-
 Handler = Callable[[ToolContext, AgentToolCall], Awaitable[ToolOutcome]]
 
 HANDLERS: Final[Mapping[str, Handler]] = {
-    "send_request": handle_request,
-    "send_response": handle_response,
-    "send_interrupt": handle_interrupt,
+    "send_request": handle_send,
+    "send_response": handle_send,
+    "send_interrupt": handle_send,
     "send_broadcast": handle_broadcast,
     "send_interswarm_broadcast": handle_interswarm_broadcast,
     "discover_swarms": handle_discover,

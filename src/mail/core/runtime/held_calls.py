@@ -18,7 +18,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from types import MappingProxyType
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
@@ -36,10 +36,10 @@ from mail.core.approvals import (
 from mail.core.runtime.active_tasks import ActiveTask, TaskMemory, Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import Mail, MailDelivery
-from mail.core.runtime.histories import Entry, edit_entry
+from mail.core.runtime.histories import edit_entry
 from mail.core.runtime.mailbox import LaneKey
 from mail.core.runtime.peering import swarm_of
-from mail.core.runtime.tool_dispatch import check_action_arguments, is_long
+from mail.core.runtime.tool_dispatch import check_action_arguments, fits, is_long
 from mail.core.runtime.turn import Control, ControlKind
 from mail.core.runtime.turn_result import EventDraft, TurnResult, storable
 from mail.core.tools.call import AgentToolCall, problem_of_arguments, to_be_answered
@@ -48,7 +48,6 @@ from mail.core.tools.convert import normalize_breakpoint_tool_call
 from mail.db.calls import CallRow
 from mail.db.commit import Commit
 from mail.db.preferences import FeedbackRow, new_feedback
-from mail.db.records import EventRow, HistoryRow
 from mail.errors import (
     AlreadyAnswered,
     ApprovalClosed,
@@ -82,9 +81,6 @@ _MOST_DESCRIBED: Final = 32 * 1024
 _MOST_QUOTED: Final = 4 * 1024
 _DESCRIBE_SECONDS: Final = 10.0
 _TICKS: Final = re.compile("`+")
-_JSON_TYPES: Final[Mapping[type, str]] = MappingProxyType(
-    {bool: "boolean", int: "integer", float: "number", dict: "object", list: "array"}
-)
 
 
 # --- which calls are held -------------------------------------------------------------------------
@@ -473,38 +469,14 @@ def _coerced(given: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, A
 def _typed(value: Any, shape: Any, schema: Mapping[str, Any]) -> Any:
     if not isinstance(value, str) or not isinstance(shape, Mapping):
         return value
-    kinds = _kinds(shape, schema)
-    if not kinds or "string" in kinds:
-        return value
+    from referencing.exceptions import Unresolvable
+
     try:
         read = from_json(value)
         json.dumps(read, allow_nan=False)  # "1e400" is read as infinity
-    except ValueError:
+        return value if fits(value, shape, schema) else read
+    except (ValueError, Unresolvable):
         return value
-    kind = _JSON_TYPES.get(type(read), "null")
-    return read if kind in kinds or (kind == "integer" and "number" in kinds) else value
-
-
-def _kinds(shape: Mapping[str, Any], schema: Mapping[str, Any], depth: int = 0) -> set[str]:
-    """Return the types that a property's schema allows; none if it does not say."""
-    if depth > 4:
-        return set()
-    ref = shape.get("$ref")
-    if isinstance(ref, str) and ref.startswith("#/$defs/"):
-        found = (schema.get("$defs") or {}).get(ref.removeprefix("#/$defs/"))
-        return _kinds(found, schema, depth + 1) if isinstance(found, Mapping) else set()
-    kind = shape.get("type")
-    if isinstance(kind, str):
-        return {kind}
-    if isinstance(kind, list):
-        return {each for each in kind if isinstance(each, str)}
-    kinds: set[str] = set()
-    for each in (*(shape.get("anyOf") or ()), *(shape.get("oneOf") or ())):
-        more = _kinds(each, schema, depth + 1) if isinstance(each, Mapping) else set()
-        if not more:
-            return set()
-        kinds |= more
-    return kinds
 
 
 # --- deciding -------------------------------------------------------------------------------------
@@ -561,8 +533,7 @@ def resume(mail: Mail, payload: object, mail_delivery: MailDelivery) -> "Decisio
 class Decision:
     """The consequences of answers to open calls, in a draft of their task.
 
-    ``calls`` are the changed rows by their keys. ``told`` are the events of answers, ``results``
-    those of calls that have their results, ``away`` such results for other swarms by their agents.
+    ``closed`` are the keys of the calls. ``away`` are results for other swarms, by their agents.
     ``ready`` are the agents that have all of theirs; messages in ``mail`` wake them. With
     ``carried_out`` it has a call run, or ends the run.
     """
@@ -570,10 +541,7 @@ class Decision:
     mail: Mail
     mail_delivery: MailDelivery
     task: TaskMemory = field(init=False)
-    calls: dict[tuple[str, str], CallRow] = field(default_factory=dict)
-    told: list[EventRow] = field(default_factory=list)
-    results: list[EventRow] = field(default_factory=list)
-    histories: list[HistoryRow] = field(default_factory=list)
+    closed: list[tuple[str, str]] = field(default_factory=list)
     away: dict[str, list[dict[str, str]]] = field(default_factory=dict)
     ready: set[str] = field(default_factory=set)
     carried_out: bool = False
@@ -600,9 +568,10 @@ class Decision:
             decided_by="" if late else str(by),
             decided_at=self.task.now(),
         )
-        self._put(closed)
+        self.closed.append(row.key)
+        self.task.put(closed)
         if row.kind == "approval":  # others have events for their results alone
-            self.told.append(_told_answer(row, answer, by).row(self.mail.moment))
+            self.mail.events.append(_told_answer(row, answer, by).row(self.mail.moment))
         if answer.type in ("accept", "edit"):
             self._run(row, answer)
         elif answer.type == "ignore":
@@ -617,10 +586,12 @@ class Decision:
             self.context.subjects.answered(self.mail, agent, results)
         if self.carried_out:
             return
-        controls = {row.agent: row.control for row in self.calls.values()}
+        controls = {row.agent: row.control for row in self._rows()}
         for agent in sorted(controls):
             if not self.task.open_calls(agent):
                 self.ready.add(agent)
+                lane = LaneKey(self.task.task_id, agent)
+                self.mail.applied.append(partial(self.context.mailbox.unblock, lane))
                 if agent not in self.away:
                     control = Control.from_json(controls[agent])
                     self.mail_delivery.instruct(self.mail, agent, control)
@@ -628,31 +599,18 @@ class Decision:
     @property
     def steps(self) -> frozenset[str]:
         """The ids of the manual steps that the answered calls belong to."""
-        controls = [Control.from_json(row.control) for row in self.calls.values()]
+        controls = [Control.from_json(row.control) for row in self._rows()]
         return frozenset(found.step.ref for found in controls if found and found.step)
 
     def commit(self) -> Commit:
-        """Return a commit of the task with everything but the messages."""
-        commit = Commit(self.context.owner, self.task.row, calls=tuple(self.calls.values()))
-        commit.events, commit.histories = (*self.told, *self.results), tuple(self.histories)
-        for row in commit.calls:
+        """Return a commit of the task, with what the answers teach."""
+        commit = Commit(self.context.owner, self.task.row)
+        for row in self._rows():
             commit.feedback += feedback_of(row, self.task.task_id)
         return commit
 
-    def stored(self, task: ActiveTask) -> None:
-        """Let the agents see their results, and those go on that have all of them."""
-        for agent in {row.agent for row in self.histories}:
-            self.context.histories.forget(task.task_id, agent)
-        task.fresh = False  # the store knows more of them now
-        for agent in self.ready:
-            self.context.mailbox.unblock(LaneKey(task.task_id, agent))
-
-    def _put(self, row: CallRow) -> None:
-        self.task.put(row)
-        self.calls[row.key] = row
-
-    def _remember(self, agent: str, entry: Entry) -> None:
-        self.histories.append(HistoryRow(agent, to_json([entry]).decode()))
+    def _rows(self) -> list[CallRow]:
+        return [self.task.calls[key] for key in self.closed]
 
     def _run(self, row: CallRow, answer: Answer) -> None:
         """Have a call run; an edit becomes part of the agent's history at once."""
@@ -660,7 +618,8 @@ class Decision:
         if answer.type == "edit":
             arguments = dict(answer.args or {})
             made = AgentToolCall.model_validate_json(row.call)
-            self._remember(row.agent, edit_entry(made.tool_call_id, arguments))
+            entry = edit_entry(made.tool_call_id, arguments)
+            self.mail_delivery.remember(self.mail, row.agent, entry)
         before = Control.from_json(row.control)
         origin = before.origin if before else None
         control = Control(ControlKind.RUN, origin=origin, call=(row.call_id, arguments))
@@ -674,7 +633,8 @@ class Decision:
         self._give(row, _IGNORED)
         for call in asked:
             if call.key != row.key:
-                self._put(call.closed(_CANCELLED, self.task.now()))
+                self.closed.append(call.key)
+                self.task.put(call.closed(_CANCELLED, self.task.now()))
                 self._give(call, _CANCELLED)
         agent = row.agent if row.agent in agents else self.context.parts.finisher
         self.mail_delivery.instruct(self.mail, agent, Control(ControlKind.END, reason=reason))
@@ -682,10 +642,10 @@ class Decision:
 
     def _give(self, row: CallRow, content: str) -> None:
         """Give a call its result, which goes into its agent's history, or to its agent's swarm."""
-        self._put(self.calls[row.key]._replace(answer=content))
+        self.task.put(self.task.calls[row.key]._replace(answer=content))
         made = AgentToolCall.model_validate_json(row.call)
         if row.agent in self.context.agents:
-            self._remember(row.agent, made.create_response_msg(content))
+            self.mail_delivery.remember(self.mail, row.agent, made.create_response_msg(content))
         elif _swarm_of(row):
             result = {"call_id": made.tool_call_id, "content": content}
             self.away.setdefault(row.agent, []).append(result)
@@ -699,7 +659,7 @@ class Decision:
                 "result": content,
             },
         )
-        self.results.append(event.row(self.mail.moment))
+        self.mail.events.append(event.row(self.mail.moment))
 
 
 def _swarm_of(row: CallRow) -> str:

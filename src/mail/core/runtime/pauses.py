@@ -44,7 +44,6 @@ class PauseSubject(TaskSubject):
         entry = turn_result.history.entries[-1]
         answered = accepted[0]._replace(answer=str(entry.get("content", entry.get("output", ""))))
         memory.put(answered)
-        change.mail.calls += (answered,)
         is_open = memory.row.state.is_open
         if is_open and turn_result.completes is None and not memory.open_calls(turn.agent):
             self._wake(change, turn, answered)
@@ -68,9 +67,9 @@ class PauseSubject(TaskSubject):
         if not turn_result.paused or change.memory.exhausted is not None:
             return False
         calls, events = open_rows(turn, turn_result, self.context)
-        change.mail.calls += calls
         turn_result.events += [event.row(change.mail.moment) for event in events]
         change.memory.put(*calls)
+        turn_result.paused = ()
         change.on_applied(self.context.mailbox.block, turn.queued.lane)
         if any(row.expires_at for row in calls):
             change.on_applied(self.on_deadline)
@@ -79,8 +78,7 @@ class PauseSubject(TaskSubject):
 
     def last(self, change: TaskChange, turn_result: TurnResult | None) -> None:
         """Answer the calls of a turn that nobody is asked about."""
-        held = turn_result is not None and turn_result.paused
-        if turn_result and held and not any(row.is_asked for row in change.mail.calls):
+        if turn_result is not None and turn_result.paused:
             turn_result.close_paused(UNANSWERED)
 
     def paused(self, change: TaskChange) -> None:
@@ -118,9 +116,7 @@ class PauseSubject(TaskSubject):
                 continue  # its result comes
             closed = call.closed(_CUT_OFF if runs else UNANSWERED, task.now())
             task.put(closed)
-            if swarm_of(create_agent_address(call.agent)):
-                change.mail.calls += (closed,)  # its history is elsewhere
-            else:
+            if not swarm_of(create_agent_address(call.agent)):  # else its history is elsewhere
                 self.mail_delivery.answer(change.mail, closed)
 
 

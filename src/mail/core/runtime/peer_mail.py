@@ -237,7 +237,7 @@ class PeerDoor:
             if control is not None and event == "ended" and from_host:
                 self._end(change, commit, mail, cancelled=control.status == TaskState.CANCELLED)
             elif control is not None and event == "paused":
-                self._pause(change, commit, mail, control)
+                self._pause(change, mail, control)
             elif event in (*_FOR_AGENTS, "ended"):
                 self._deliver(change, commit, mail, ends=event == "ended")
             else:
@@ -278,9 +278,12 @@ class PeerDoor:
         """
         envelope, memory, packed = mail.envelope, change.memory, change.mail
         peering = memory.peers()
-        if ends:
-            commit.calls = self._closed_calls(memory, mail.peer)
-            memory.put(*commit.calls)
+        closed: tuple[CallRow, ...] = ()
+        if ends:  # nobody waits for the results of the peer's calls any more
+            now, calls = memory.now(), memory.open_calls()
+            theirs = (call for call in calls if swarm_of_agent(call.agent) == mail.peer)
+            closed = tuple(call.closed(UNANSWERED, now) for call in theirs)
+            memory.put(*closed)
         farewell = ends and mail.control is None
         received = self._addressed(memory, mail, farewell=farewell)
         answers = [each for each, _ in received if each.kind == "response"]
@@ -295,7 +298,7 @@ class PeerDoor:
         commit.answered = tuple((mail.peer, letter.ref) for letter in answers)
         packed.events[:0] = early
         packed.events.append(self._received(mail, packed.moment))
-        reopened = self._go_on(change, envelope, closed=bool(commit.calls))
+        reopened = self._go_on(change, envelope, closed=bool(closed))
         if reopened:
             self.submissions.goes_on(change, reopened=True)
         if memory.is_personal(envelope):
@@ -430,9 +433,7 @@ class PeerDoor:
                 endings.complete(change, told, everybody=True, settled=settled)
             self.turn_end.finish(change)
 
-    def _pause(
-        self, change: TaskChange, commit: Commit, mail: PeerMail, control: PeerControl
-    ) -> None:
+    def _pause(self, change: TaskChange, mail: PeerMail, control: PeerControl) -> None:
         """Show the breakpoint calls of a peer's agents as the task's own."""
         self._file(change, mail)
         memory = change.memory
@@ -447,7 +448,6 @@ class PeerDoor:
         )
         change.mail.events.append(told.row(memory.now()))
         memory.put(*rows)
-        commit.calls = tuple(rows)
         self.turn_end.endings.hold(change)
 
     def _surfaced(self, task: TaskMemory, mail: PeerMail, control: PeerControl) -> list[CallRow]:
@@ -495,7 +495,7 @@ class PeerDoor:
             commit = self.submissions.resume(change, request)
             self._note_taken(change.memory, mail)
             commit.inbox = self._inbox(mail)
-            commit.events = (self._received(mail, task.now()), *commit.events)
+            change.mail.events.insert(0, self._received(mail, task.now()))
         return True
 
     def _file(self, change: TaskChange, mail: PeerMail) -> None:
@@ -538,12 +538,6 @@ class PeerDoor:
     def _sent(self, peer: str, moment: str) -> EventRow:
         told = EventDraft("interswarm_message_sent", f"swarm {peer} took mail", {"swarm": peer})
         return told.row(moment)
-
-    def _closed_calls(self, task: TaskMemory, peer: str) -> tuple[CallRow, ...]:
-        """Return a peer's open calls as they are when nobody waits for their results."""
-        now = task.now()
-        theirs = (call for call in task.open_calls() if swarm_of_agent(call.agent) == peer)
-        return tuple(call.closed(UNANSWERED, now) for call in theirs)
 
     # --- mail that went -----------------------------------------------------------------------
 

@@ -441,7 +441,6 @@ class Submissions:
         self._check_open()
         task, memory = change.task, change.memory
         was_running = memory.row.state is TaskState.RUNNING
-        change.on_applied(decision.stored, task)
         if decision.ready or decision.carried_out or was_running:
             self.reopen(change, request, joins=was_running)
         else:

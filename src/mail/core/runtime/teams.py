@@ -61,7 +61,9 @@ class TeamSubject(TaskSubject):
         """Add the result of a wait, and what wakes its agent if that waits for nothing else."""
         task, agent = mail.task, wait.row.agent
         task.waits = {key: each for key, each in task.waits.items() if each is not wait}
-        self.mail_delivery.answer(mail, wait.row._replace(answer=result, status="responded"))
+        answered = wait.row._replace(answer=result, status="responded")
+        mail.waits += (answered,)
+        self.mail_delivery.answer(mail, answered)
         if wakes and not task.open_waits(agent):
             letters = task.replies.get(agent, ())
             task.replies = {name: ids for name, ids in task.replies.items() if name != agent}
@@ -83,7 +85,7 @@ class TeamSubject(TaskSubject):
             for call, draft in turn_result.waits:
                 wait = TeamWait.begin(turn.agent, call, draft, control, now=memory.now())
                 memory.waits = memory.waits | {wait.key: wait}
-                change.mail.calls += (wait.row,)
+                change.mail.waits += (wait.row,)
                 change.on_applied(self._start, wait, change.task)
             change.on_applied(self.context.mailbox.block, key)
             # The wait's end calls the agent again, which sees its other results then; help is mail.

@@ -396,8 +396,13 @@ def _drop_nulls(arguments: dict[str, Any], schema: dict[str, Any]) -> None:
         shape = properties.get(name)
         if name in required or not isinstance(shape, dict):
             continue
-        if not _validator(json.dumps({**shape, "$defs": schema.get("$defs", {})})).is_valid(None):
+        if not fits(None, shape, schema):
             del arguments[name]
+
+
+def fits(value: Any, shape: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
+    """Tell whether a value fits the shape of a property of a schema."""
+    return _validator(json.dumps({**shape, "$defs": schema.get("$defs", {})})).is_valid(value)
 
 
 @lru_cache(maxsize=512)

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial, wraps
-from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
 
 from mail.core.envelope import Envelope
 from mail.core.runtime.active_tasks import ActiveTask, TaskMemory, Turn
@@ -32,6 +32,9 @@ from mail.errors import (
     StoreError,
     UnknownTask,
 )
+
+if TYPE_CHECKING:
+    from mail.db.calls import CallRow
 
 logger = logging.getLogger(__name__)
 
@@ -190,9 +193,13 @@ class TaskChange:
         """Put everything into one commit; None if there is nothing."""
         commit, mail, memory = self.commit, self._mail, self._memory
         ledger = memory.asks.changed() if memory is not None else None
+        calls: tuple[CallRow, ...] = ()
+        if memory is not None and memory.calls is not self.task.calls:
+            before = self.task.calls
+            calls = tuple(row for key, row in memory.calls.items() if before.get(key) is not row)
         if commit is None:
             asks = ledger is not None and not ledger.first
-            if self.ending is None and (mail is None or mail.is_empty) and not asks:
+            if self.ending is None and (mail is None or mail.is_empty) and not (asks or calls):
                 return None
             commit = self.commit = Commit(self.context.owner, self.task.row)
         if mail is not None:
@@ -200,8 +207,9 @@ class TaskChange:
                 commit.deliveries = mail.deliveries
             commit.events = (*commit.events, *mail.events)
             commit.outbox += mail.outbox
-            commit.calls += mail.calls
+            calls += mail.waits
             commit.histories += mail.histories
+        commit.calls = calls
         if self.ending is not None:
             commit.events += self.ending.events
             commit.settled += self.ending.settled

@@ -1,6 +1,6 @@
 """What a turn produces: the agent's reply, the handlers' outcomes, and what it will commit."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -131,13 +131,6 @@ class Reply:
         first = self.calls[0]
         return [first.completion] if first.completion else list(first.responses)
 
-    def is_longer_than(self, length: int) -> bool:
-        """Tell whether it has more characters in texts than so many, at a glance."""
-        size = len(self.text or "")
-        for call in self.calls:
-            size += _least_size(call.tool_args)
-        return size > length
-
     def storable(self, most: int | None, most_of_call: int | None) -> "Reply":
         """Return the reply as it is kept: in JSON, within limits of its bytes as JSON.
 
@@ -153,11 +146,6 @@ class Reply:
             ValueError: JSON cannot hold it.
         """
         kept = self
-        if most_of_call is not None:
-            sizes = [_least_size(call.tool_args) for call in self.calls]
-            if max(sizes, default=0) > most_of_call:
-                cut = _too_long(self.calls, sizes, most_of_call)
-                kept = _shortened(self, cut) if cut else self
         try:
             said = kept.write()
         except ValueError as error:
@@ -165,13 +153,10 @@ class Reply:
                 raise
             kept = _without_surrogates(kept)
             said = kept.write()
+        if most_of_call is not None and said > most_of_call:
+            kept = _without_long_arguments(kept, most_of_call)
         if most is not None and kept.size > most:
             raise AgentError(f"the reply has {kept.size:,} bytes, and max_reply_bytes is {most:,}")
-        if most_of_call is not None and said > most_of_call:
-            sizes = [text_size(arguments) for _, _, arguments in kept.said]
-            cut = _too_long(kept.calls, sizes, most_of_call)
-            if cut:
-                return _shortened(kept, cut).storable(most, None)
         return kept
 
     def write(self) -> int:
@@ -207,14 +192,29 @@ class Reply:
 
 
 def _without_surrogates(reply: Reply) -> Reply:
-    first = reply.calls[0]
-    completion, responses = _whole(first.completion), _whole(first.responses)
-    shared = {"completion": completion, "responses": responses}
-    return Reply(reply.text, [_whole_call(call, shared) for call in reply.calls])
+    first, calls = reply.calls[0], []
+    came_in = {"completion": _whole(first.completion), "responses": _whole(first.responses)}
+    for call in reply.calls:
+        names = ("tool_name", "tool_call_id", "reasoning", "preamble")
+        arguments = _whole(call.tool_args)
+        if arguments != call.tool_args:
+            shown = to_json(arguments, fallback=str).decode()[:_INVALID_SHOWN]
+            arguments = {INVALID_JSON_KEY: f"an unpaired surrogate in {shown}"}
+        whole = {name: _whole(getattr(call, name)) for name in names}
+        calls.append(call.model_copy(update={**whole, **came_in, "tool_args": arguments}))
+    return Reply(reply.text, calls)
 
 
-def _shortened(reply: Reply, cut: Mapping[str, dict[str, Any]]) -> Reply:
-    """Return a reply with other arguments for the calls with these ids."""
+def _without_long_arguments(reply: Reply, most: int) -> Reply:
+    """Return a reply in which arguments of more bytes are replaced by the reason, as JSON."""
+    told = f"more than {most:,} bytes, which is max_argument_bytes; make several calls"
+    cut = {
+        call.tool_call_id: {TOO_LONG_KEY: told}
+        for call, (_, _, arguments) in zip(reply.calls, reply.said, strict=True)
+        if call.tool_name not in PASSIVE and text_size(arguments) > most
+    }
+    if not cut:
+        return reply
     first = reply.calls[0]
     completion = with_arguments(first.completion, cut)
     responses = [with_arguments(item, cut) for item in first.responses]
@@ -223,31 +223,9 @@ def _shortened(reply: Reply, cut: Mapping[str, dict[str, Any]]) -> Reply:
         arguments = cut.get(call.tool_call_id, call.tool_args)
         changed = {"completion": completion, "responses": responses, "tool_args": arguments}
         calls.append(call.model_copy(update=changed))
-    return Reply(reply.text, calls)
-
-
-def _too_long(
-    calls: Sequence[AgentToolCall], sizes: Sequence[int], most: int
-) -> dict[str, dict[str, Any]]:
-    """Return what stands in place of the arguments of calls that have too many, by their ids."""
-    long = [
-        call.tool_call_id
-        for call, size in zip(calls, sizes, strict=True)
-        if call.tool_name not in PASSIVE and size > most
-    ]
-    if not long:
-        return {}
-    told = f"more than {most:,} bytes, which is max_argument_bytes; make several calls"
-    return {call_id: {TOO_LONG_KEY: told} for call_id in long}
-
-
-def _least_size(arguments: Mapping[str, Any]) -> int:
-    """Return how many bytes arguments have at least, at a glance."""
-    size = 0
-    for value in arguments.values():
-        if isinstance(value, str):
-            size += len(value)
-    return size
+    shortened = Reply(reply.text, calls)
+    shortened.write()
+    return shortened
 
 
 def _whole(value: Any) -> Any:
@@ -259,17 +237,6 @@ def _whole(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_whole(item) for item in value]
     return value
-
-
-def _whole_call(call: AgentToolCall, shared: Mapping[str, Any]) -> AgentToolCall:
-    known = {"tool_name": storable(call.tool_name), "tool_call_id": storable(call.tool_call_id)}
-    reasoning, preamble = _whole(call.reasoning), _whole(call.preamble)
-    arguments = _whole(call.tool_args)
-    if arguments != call.tool_args:
-        shown = to_json(arguments, fallback=str).decode()[:_INVALID_SHOWN]
-        arguments = {INVALID_JSON_KEY: f"an unpaired surrogate in {shown}"}
-    changed = {**known, **shared, "reasoning": reasoning, "preamble": preamble}
-    return call.model_copy(update={**changed, "tool_args": arguments})
 
 
 @dataclass(slots=True)
@@ -378,7 +345,8 @@ class TurnResult:
         for call, (name, call_id, arguments) in zip(reply.calls, reply.said, strict=True):
             hidden = _PRIVATE.get(call.tool_name)
             if hidden is not None:
-                arguments = to_json(_without(call.tool_args, hidden)).decode()
+                shown = {name: each for name, each in call.tool_args.items() if name != hidden}
+                arguments = to_json(shown).decode()
             text = (
                 f'{{"tool_name":{name},"tool_args":{arguments},"tool_call_id":{call_id},'
                 f'"caller":{caller},"duration_ms":{duration_ms}}}'
@@ -436,7 +404,3 @@ class TurnResult:
             *(call.create_response_msg(wait.result(status)) for call, wait in self.waits)
         )
         self.waits = ()
-
-
-def _without(arguments: dict[str, Any], name: str) -> dict[str, Any]:
-    return {key: value for key, value in arguments.items() if key != name}

@@ -9,9 +9,10 @@ task's state. Streams, waiters and the scheduler hear of it after the commit.
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cache
 
 from pydantic_core import to_json
 
@@ -126,32 +127,46 @@ _ACT = "no further model calls are made for it. Raise the limit or start a new t
 _FULL = "no further model calls are made for it. Start a new task."
 
 
-def refusal(task: ActiveTask, agent: str, settings: RuntimeSettings) -> str | None:
-    """Return why an agent's next model call would exceed the task's budget; None when it may go on.
+def refusal(turn: Turn, history_bytes: int, context: RuntimeContext) -> str | None:
+    """Return why a turn's agent is not called: a limit is reached; None when it may go on.
 
-    What calls that run at the moment will use is unknown, so they may still exceed it.
+    What calls that run at the moment will use is unknown, so they may still exceed the budget.
+
+    Args:
+        turn: The turn.
+        history_bytes: The size of the agent's history.
+        context: Has the limits.
     """
-    tokens, cost = settings.task_token_limit, settings.task_cost_limit
-    most = settings.task_byte_limit
+    task, agent, settings = turn.task, turn.agent, context.settings
+    most = settings.max_history_bytes
+    if most is not None and history_bytes > most:
+        return (
+            f"the history of agent '{agent}' in the task takes {history_bytes:,} bytes; its limit "
+            f"is {most:,} (max_history_bytes), so {_FULL}"
+        )
+    if settings.quota is not None and (full := settings.quota.refusal(context.owner)):
+        return f"{full}; {_ACT}"
     if task.exhausted is not None:
         return task.exhausted
+    most = settings.task_byte_limit
     if most is not None and task.account.bytes >= most:
         return (
             f"the records of the task take {task.account.bytes:,} bytes; its limit is {most:,}, "
             f"so {_FULL}"
         )
+    return _over_budget(task, agent, settings)
+
+
+def _over_budget(task: ActiveTask, agent: str, settings: RuntimeSettings) -> str | None:
+    tokens, cost = settings.task_token_limit, settings.task_cost_limit
     if tokens is None and cost is None:
         return None
     spending = task.spending
     used, coming = spending.total.total_tokens, spending.latest.get(agent, 0)
     if tokens is not None and used + coming >= tokens:
-        if used >= tokens:
-            need = f"the task has used {used:,} tokens"
-        else:
-            need = (
-                f"the task has used {used:,} tokens, and the next call of agent '{agent}' needs "
-                f"at least {coming:,} more"
-            )
+        need = f"the task has used {used:,} tokens"
+        if used < tokens:
+            need += f", and the next call of agent '{agent}' needs at least {coming:,} more"
         return f"{need}; its budget is {tokens:,} (task_token_limit), so {_ACT}"
     spent = spending.total.cost or 0.0
     if cost is not None and spent >= cost:
@@ -325,52 +340,6 @@ class TurnSink:
         return TurnSink(self._turn, self._mail_delivery, NullSink())
 
 
-class _Surroundings:
-    """Makes the context of a turn's calls, once, when somebody asks for it."""
-
-    __slots__ = ("_began", "_context", "_loop", "_made", "_mail_delivery", "_offer", "_turn")
-
-    def __init__(self, context: RuntimeContext, mail_delivery: MailDelivery, turn: Turn) -> None:
-        self._context = context
-        self._mail_delivery = mail_delivery
-        self._turn = turn
-        self._offer = _offer_for(turn)
-        self._loop = asyncio.get_running_loop()
-        self._began = time.perf_counter()
-        self._made: CallContext | None = None
-
-    def __call__(self) -> CallContext:
-        if self._made is None:
-            self._made = self._make()
-        return self._made
-
-    def _make(self) -> CallContext:
-        turn, offer, settings = self._turn, self._offer, self._context.settings
-        step = turn.manual
-        priced = settings.task_cost_limit is not None
-        console = ConsoleSink() if self._context.status.print_llm_streams else NullSink()
-        meter = Meter(self._context, turn, priced, self._loop, self._began)
-        return CallContext(
-            task_id=turn.task.task_id,
-            agent=turn.agent,
-            step=turn.step,
-            sink=TurnSink(turn, self._mail_delivery, console),
-            llm=step.llm if step else None,
-            system=step.system if step else None,
-            report=meter.report,
-            waits=meter.wait,
-            dynamic_ctx_ratio=(step.ctx_ratio if step else 0.0) or settings.dynamic_ctx_ratio,
-            offered=offer.tools,
-            instructions=offer.instructions,
-            only_offered=_forced_by_offer(turn, offer) == "required",
-            owner=self._context.owner,
-            store=self._context.store,
-            memories=settings.memories,
-            models=self._context.agents[turn.agent].models,
-            max_reply_bytes=settings.max_reply_bytes,
-        )
-
-
 _FORCED = {"type": "function", "name": "task_complete"}
 _BESIDE_THE_END = "not run: a call of the same reply completes the task"
 _ONE_AT_A_TIME = "not run: call one such tool at a time; make this call again later"
@@ -380,23 +349,20 @@ _LONGEST_RETRY = 120.0
 _MAX_DELAYS = 8
 _STORE_PAUSE = 1.0
 _BEFORE_END = 0.05
-_LARGE = 64 * 1024
 
 
 @dataclass(slots=True, eq=False)
 class TurnRunner:
     """Runs one turn at a time per lane; the scheduler sees to that.
 
-    What a text of a megabyte costs holds the loop up for milliseconds: such are done one after the
-    other (``_large``), and whoever asks for little is served in between.
+    ``_latest`` is the newest message as its agent reads it, and that entry as JSON: the recipients
+    of a broadcast come one after the other.
     """
 
     context: RuntimeContext
     tool_dispatcher: ToolDispatcher
     turn_end: TurnEnd
-    _rendered: tuple[Envelope | None, str] = (None, "")
-    _written: tuple[str, str] = ("", "")
-    _large: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _latest: tuple[Envelope | None, str, str] = (None, "", "")
 
     async def run(self, turn: Turn) -> None:
         """Run a turn to its commit."""
@@ -408,8 +374,12 @@ class TurnRunner:
                 return
             again = turn.queued.recovered or turn.queued.filed
             journal = await self._recover(turn) if again else {}
-            if journal is None:
-                await self._bury(turn)
+            if journal is None:  # its mail killed the process again and again
+                failure = (
+                    f"the server crashed {self.context.settings.max_attempts} times while agent "
+                    f"'{turn.agent}' worked on this message"
+                )
+                await self._fail(turn, failure, dead=True)
                 return
             if turn.decided:
                 await self._carry_out(turn, journal)
@@ -431,7 +401,7 @@ class TurnRunner:
             if turn.abandoned:
                 return
             turn.counted = False
-            await self._failed(turn, f"internal error: {told}")
+            await self._fail(turn, f"internal error: {told}")
 
     async def _work(self, turn: Turn, journal: Mapping[str, JournalRow]) -> None:
         turn_result = TurnResult(turn.task.now)
@@ -445,19 +415,14 @@ class TurnRunner:
             raise
         except ModelError as error:
             if not turn.abandoned and not await self._put_off(turn, error):
-                await self._failed(turn, str(error))
+                await self._fail(turn, str(error))
             return
         except Exception as error:  # noqa: BLE001 - the engine's guard around agent functions
             if turn.abandoned:
                 return
-            await self._failed(turn, _reason(turn, error))
+            await self._fail(turn, _reason(turn, error))
             return
-        if turn_result.history.size <= _LARGE:
-            await self.turn_end.commit(turn, turn_result)
-            return
-        async with self._large:
-            await asyncio.sleep(0)
-            await self.turn_end.commit(turn, turn_result)
+        await self.turn_end.commit(turn, turn_result)
 
     async def _carry_out(self, turn: Turn, journal: Mapping[str, JournalRow]) -> None:
         """Run a call that somebody has accepted, or end a run because somebody ignored one."""
@@ -489,8 +454,7 @@ class TurnRunner:
             found = await self.context.store.journal(self.context.owner, turn.seq)
             rows = {row.key: row for row in found}
         restarted, queued.recovered = queued.recovered and REPLY_KEY not in rows, False
-        restarted = restarted and not turn.decided
-        if restarted:
+        if restarted and not turn.decided:
             event = EventDraft(
                 "turn_restarted", f"agent {turn.agent} starts over", {"caller": turn.agent}
             )
@@ -503,12 +467,7 @@ class TurnRunner:
     ) -> Reply | None:
         """Return the agent's reply; None when it was not asked, or nobody wants its reply."""
         known = journal.get(REPLY_KEY)
-        if len(turn.envelope.body) > _LARGE:
-            async with self._large:
-                incoming = self._incoming(turn, turn_result)
-                await asyncio.sleep(0)
-        else:
-            incoming = self._incoming(turn, turn_result)
+        incoming = self._incoming(turn, turn_result)
         if known is not None:
             turn.phase = Phase.ACTING
             reply = Reply.from_json(known.payload)
@@ -526,13 +485,8 @@ class TurnRunner:
     ) -> Reply | None:
         """Return the agent's reply; None when there is a reason not to ask it, or nobody waits."""
         messages = history.entries + incoming  # one copy; unpacking would make two of a long list
-        reason = self._too_large(turn.agent, history.size)
-        quota = self.context.settings.quota
-        full = None if quota is None else quota.refusal(self.context.owner)
-        reason = reason or (f"{full}; {_ACT}" if full else None)
         # Nothing is awaited between this look at the account and the call.
-        reason = reason or refusal(turn.task, turn.agent, self.context.settings)
-        if reason is not None:
+        if (reason := refusal(turn, history.size, self.context)) is not None:
             await self.turn_end.refuse(turn, reason)
             return None
         began = time.perf_counter()
@@ -550,42 +504,22 @@ class TurnRunner:
         turn_result.log_calls(turn.agent, reply, duration)
         return reply
 
-    def _too_large(self, agent: str, size: int) -> str | None:
-        """Return why an agent with a history of so many bytes is not called; None if it may be."""
-        most = self.context.settings.max_history_bytes
-        if most is None or size <= most:
-            return None
-        return (
-            f"the history of agent '{agent}' in the task takes {size:,} bytes; its limit is "
-            f"{most:,} (max_history_bytes), so {_FULL}"
-        )
-
     def _incoming(self, turn: Turn, turn_result: TurnResult) -> list[Entry]:
-        """Return what the agent sees, and add it to its history."""
-        incoming = self._seen(turn)
-        for entry in incoming:
-            turn_result.history.add_written(self._in_json(entry), entry)
-        return incoming
-
-    def _seen(self, turn: Turn) -> list[Entry]:
-        """Return the new entries that the agent sees."""
-        control = turn.control
-        if control is not None and control.kind is ControlKind.RESUME:
+        """Return the new entries that the agent sees, and add them to its history."""
+        kind = turn.control.kind if turn.control is not None else None
+        if kind is ControlKind.RESUME:
             return []  # the results of its calls are what the agent sees
-        if control is not None and control.kind is ControlKind.STEP:
-            return [self.turn_end.mail_delivery.open_buffer(turn)]
-        # The recipients of a broadcast come one after the other.
-        if self._rendered[0] is not turn.envelope:
-            self._rendered = turn.envelope, turn.envelope.to_entry()["content"]
-        turn.shown = self._rendered[1]
-        return [{"role": "user", "content": turn.shown}]
-
-    def _in_json(self, incoming: Entry) -> str:
-        """Return incoming mail as JSON; the recipients of a broadcast get the same text."""
-        text = incoming["content"]
-        if self._written[0] is not text:
-            self._written = text, to_json(incoming).decode()
-        return self._written[1]
+        if kind is ControlKind.STEP:
+            entry = self.turn_end.mail_delivery.open_buffer(turn)
+            turn_result.history.add(entry)
+            return [entry]
+        if self._latest[0] is not turn.envelope:
+            entry = turn.envelope.to_entry()
+            self._latest = turn.envelope, entry["content"], to_json(entry).decode()
+        _, turn.shown, written = self._latest
+        entry = {"role": "user", "content": turn.shown}
+        turn_result.history.add_written(written, entry)
+        return [entry]
 
     async def _call_agent(self, turn: Turn, messages: list[Entry]) -> Reply:
         function = self.context.agents[turn.agent].function
@@ -600,24 +534,45 @@ class TurnRunner:
             raise AgentError(f"it tried to exit the program: {told}") from error
         except StoreError as error:  # not the engine's own
             raise AgentError(f"agent '{turn.agent}' failed: {error}") from error
-        reply = _read(turn.agent, output)
-        if not reply.is_longer_than(_LARGE):
-            return self._storable(turn, reply)
-        async with self._large:
-            reply = self._storable(turn, reply)
-            await asyncio.sleep(0)
-            return reply
-
-    def _storable(self, turn: Turn, reply: Reply) -> Reply:
         settings = self.context.settings
         try:
+            reply = _read(turn.agent, output)
             return reply.storable(settings.max_reply_bytes, settings.max_argument_bytes)
         except ValueError as error:
             problem = f"agent '{turn.agent}' returned what JSON cannot hold: {error}"
             raise AgentError(problem) from error
 
-    def _surroundings(self, turn: Turn) -> _Surroundings:
-        return _Surroundings(self.context, self.turn_end.mail_delivery, turn)
+    def _surroundings(self, turn: Turn) -> Callable[[], CallContext]:
+        """Return what makes the context of a turn's calls, once, when somebody asks for it."""
+        loop, began, offer = asyncio.get_running_loop(), time.perf_counter(), _offer_for(turn)
+
+        @cache
+        def make() -> CallContext:
+            settings, step = self.context.settings, turn.manual
+            priced = settings.task_cost_limit is not None
+            console = ConsoleSink() if self.context.status.print_llm_streams else NullSink()
+            meter = Meter(self.context, turn, priced, loop, began)
+            return CallContext(
+                task_id=turn.task.task_id,
+                agent=turn.agent,
+                step=turn.step,
+                sink=TurnSink(turn, self.turn_end.mail_delivery, console),
+                llm=step.llm if step else None,
+                system=step.system if step else None,
+                report=meter.report,
+                waits=meter.wait,
+                dynamic_ctx_ratio=(step.ctx_ratio if step else 0.0) or settings.dynamic_ctx_ratio,
+                offered=offer.tools,
+                instructions=offer.instructions,
+                only_offered=_forced_by_offer(turn, offer) == "required",
+                owner=self.context.owner,
+                store=self.context.store,
+                memories=settings.memories,
+                models=self.context.agents[turn.agent].models,
+                max_reply_bytes=settings.max_reply_bytes,
+            )
+
+        return make
 
     async def _act(
         self, turn: Turn, turn_result: TurnResult, reply: Reply, journal: Mapping[str, JournalRow]
@@ -660,31 +615,20 @@ class TurnRunner:
         await self.turn_end.put_off(turn, wait)
         return True
 
-    async def _failed(self, turn: Turn, reason: str) -> None:
-        turn_result = TurnResult(turn.task.now)
-        turn_result.events.extend(turn.reports)
-        await self._give_up(turn, turn_result, storable(redact_foreign(reason)))
-
-    async def _bury(self, turn: Turn) -> None:
-        """Put mail aside that killed the process again and again."""
-        turn_result = TurnResult(turn.task.now)
-        failure = (
-            f"the server crashed {self.context.settings.max_attempts} times while agent "
-            f"'{turn.agent}' worked on this message"
-        )
-        text = f"mail {turn.seq} of agent {turn.agent} is set aside: {failure}"
-        told = {"caller": turn.agent, "number": turn.seq, "reason": failure}
-        turn_result.log("mail_set_aside", text, **told)
-        await self._give_up(turn, turn_result, failure, dead=failure)
-
-    async def _give_up(
-        self, turn: Turn, turn_result: TurnResult, reason: str, dead: str | None = None
-    ) -> None:
+    async def _fail(self, turn: Turn, reason: str, *, dead: bool = False) -> None:
+        """End a turn that failed; with ``dead`` its mail is set aside."""
+        turn_result, reason = TurnResult(turn.task.now), storable(redact_foreign(reason))
+        if dead:
+            text = f"mail {turn.seq} of agent {turn.agent} is set aside: {reason}"
+            told = {"caller": turn.agent, "number": turn.seq, "reason": reason}
+            turn_result.log("mail_set_aside", text, **told)
+        else:
+            turn_result.events.extend(turn.reports)
         if turn.decided:
             turn_result.give_up(accepted_call(turn), reason)
         else:
             turn_result.failure = reason
-        await self.turn_end.commit(turn, turn_result, dead=dead)
+        await self.turn_end.commit(turn, turn_result, dead=reason if dead else None)
 
 
 def _reason(turn: Turn, error: Exception) -> str:

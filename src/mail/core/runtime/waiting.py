@@ -20,6 +20,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from mail.core import teams
 from mail.core.addresses import parse_task_contributor
 from mail.core.interswarm import MAX_CONTRIBUTORS, PeerControl
 from mail.errors import AddressError
@@ -164,20 +165,11 @@ def wait_cycle(asks: Sequence[tuple[str, str]], agent: str = "") -> list[str]:
 
     Without an agent it is a shortest one of all.
     """
-    agents = [agent] if agent else list(dict.fromkeys(asker for asker, _ in asks))
-    cycles = [_cycle(asks, each) for each in agents]
+    edges: dict[str, dict[str, None]] = {}
+    for asker, asked in asks:
+        edges.setdefault(asker, {})[asked] = None
+    agents = [agent] if agent else list(edges)
+    cycles = [
+        teams.wait_cycle(edges, each, asked) for each in agents for asked in edges.get(each, ())
+    ]
     return min((path for path in cycles if path), key=len, default=[])
-
-
-def _cycle(asks: Sequence[tuple[str, str]], agent: str) -> list[str]:
-    paths = [[agent]]
-    seen: set[str] = set()
-    while paths:
-        path = paths.pop(0)
-        for asker, asked in asks:
-            if asker == path[-1] and asked == agent:
-                return [*path, agent]
-            if asker == path[-1] and asked not in seen:
-                seen.add(asked)
-                paths.append([*path, asked])
-    return []
