@@ -271,14 +271,12 @@ def _derived(text: str) -> str:
 
 @dataclass(slots=True, eq=False)
 class _Due:
-    """A report that is to be told of a task in which nothing goes on."""
+    """A report that is to be told of a task in which nothing goes on, and the work on that."""
 
     row: TaskRow
     peering: Peering
     own: Report
-    pause: float
-    tries: int = 0
-    timer: asyncio.TimerHandle | None = None
+    work: "asyncio.Task[None] | None" = None
 
 
 @dataclass(slots=True, eq=False)
@@ -291,7 +289,6 @@ class WaitHints:
 
     context: RuntimeContext
     _due: dict[str, _Due] = field(default_factory=dict)
-    _work: set["asyncio.Task[None]"] = field(default_factory=set)
 
     @property
     def pending(self) -> bool:
@@ -315,58 +312,40 @@ class WaitHints:
         waiting = self._due.get(task.task_id)
         if waiting is not None and waiting.peering is peering and not heard:
             waiting.row, waiting.own = task.row, own
-            return
-        if waiting is None and len(self._due) >= _MOST_TASKS:
-            return
-        pause = 0.0 if heard else self.context.settings.hint_pause
-        self.drop(task.task_id)
-        self._wait(_Due(task.row, peering, own, pause))
+        elif waiting is not None or len(self._due) < _MOST_TASKS:
+            self.drop(task.task_id)
+            due = self._due[task.task_id] = _Due(task.row, peering, own)
+            telling = self._tell(due, 0.0 if heard else self.context.settings.hint_pause)
+            due.work = asyncio.create_task(telling, name="hints of waiting")
 
     def drop(self, task_id: str) -> None:
         """Tell no more of a task."""
         due = self._due.pop(task_id, None)
-        if due is not None and due.timer is not None:
-            due.timer.cancel()
+        if due is not None and due.work is not None:
+            due.work.cancel()
 
     def close(self) -> None:
         """Tell nothing more."""
         for task_id in list(self._due):
             self.drop(task_id)
-        for work in self._work:
-            work.cancel()
 
-    def _wait(self, due: _Due) -> None:
-        self._due[due.row.task_id] = due
-        due.timer = asyncio.get_running_loop().call_later(due.pause, self._begin, due)
-
-    def _begin(self, due: _Due) -> None:
-        due.timer = None
-        work = asyncio.create_task(self._send(due), name="hints of waiting")
-        self._work.add(work)
-        work.add_done_callback(self._work.discard)
-
-    async def _send(self, due: _Due) -> None:
-        task_id, live = due.row.task_id, self.context.active_tasks.get(due.row.task_id)
-        if live and live.turns:  # it is told when they have ended
-            self._forget(due)
-            return
-        targets = self._lacking(due.peering, due.own)
-        done = all(await asyncio.gather(*(self._hint(due, target) for target in targets)))
-        row, first = self.context.active_tasks.row(task_id), self.context.settings.hint_pause
-        waits = (row or due.row).state is TaskState.RUNNING
-        tries = _MOST_TRIES if waits else _MOST_TRIES_AT_END
-        if self._due.get(task_id) is not due:
-            return
-        if not self._lacking(due.peering, due.own) or (not done and due.tries >= tries):
-            self._forget(due)
-            return
-        due.pause = first if done else min(max(2 * due.pause, first), _LONGEST_PAUSE)
-        due.tries = 0 if done else due.tries + 1
-        self._wait(due)
-
-    def _forget(self, due: _Due) -> None:
-        if self._due.get(due.row.task_id) is due:
-            del self._due[due.row.task_id]
+    async def _tell(self, due: _Due, pause: float) -> None:
+        task_id, first, tries = due.row.task_id, self.context.settings.hint_pause, 0
+        while True:
+            await asyncio.sleep(pause)
+            live = self.context.active_tasks.get(task_id)
+            targets = self._lacking(due.peering, due.own)
+            if not targets or (live and live.turns):  # it is told when these have ended
+                break
+            done = all(await asyncio.gather(*(self._hint(due, target) for target in targets)))
+            row = self.context.active_tasks.row(task_id) or due.row
+            most = _MOST_TRIES if row.state is TaskState.RUNNING else _MOST_TRIES_AT_END
+            if not done and tries >= most:
+                break
+            pause = first if done else min(max(2 * pause, first), _LONGEST_PAUSE)
+            tries = 0 if done else tries + 1
+        if self._due.get(task_id) is due:
+            del self._due[task_id]
 
     async def _hint(self, due: _Due, target: str) -> bool:
         """Tell one node; return whether that is done with."""

@@ -134,7 +134,9 @@ class PeerDoor:
         """
         if mail.control is not None and mail.control.is_silent:
             return await self._hear(mail)
-        self._check_control(mail)
+        event, from_host = _says(mail), mail.peer == self.context.host
+        if event == ("paused" if from_host else "results"):  # host and contributor say these
+            raise ProtocolError(f"metadata: '{event}' is not for swarm '{mail.peer}' to say")
         task_id, store = mail.envelope.task_id, self.context.store
         try:
             async with self.submissions.hold(task_id, new=True) as task:
@@ -148,8 +150,9 @@ class PeerDoor:
                 self._check_recipients(mail)
                 if row is not None and not task.stored:
                     await self.loader.load(task, row)
-                if not task.stored and self._opens_nothing(task, mail):
-                    return mail.receipt  # nothing to end here
+                tells = _says(mail) not in _FOR_AGENTS or self._is_farewell(task, mail)
+                if tells and not task.stored:
+                    return mail.receipt  # there is nothing to end here
                 await self._act(task, mail)
         except MailTaken:
             return await self._receipt(mail) or mail.receipt
@@ -176,12 +179,6 @@ class PeerDoor:
                 self.federation.last(change)
         return mail.receipt
 
-    def _check_control(self, mail: PeerMail) -> None:
-        """Check that the meaning of mail is for its sender to give: the host or a contributor."""
-        event, from_host = mail.control and mail.control.event, mail.peer == self.context.host
-        if event == ("paused" if from_host else "results"):
-            raise ProtocolError(f"metadata: '{event}' is not for swarm '{mail.peer}' to say")
-
     def _check_row(self, row: TaskRow | None, mail: PeerMail) -> None:
         """Check that mail fits the row of its task, or may open one."""
         if row is None and (not mail.opens or mail.envelope.kind == "broadcast_complete"):
@@ -197,18 +194,9 @@ class PeerDoor:
                 if recipient["address"] not in ("all", *self.context.agents):
                     raise UnknownAgent(f"no agent '{recipient['address']}' here")
 
-    def _closes(self, mail: PeerMail) -> bool:
-        """Tell whether the swarm that a task belongs to says that it has ended."""
-        owner = _swarm_of_contributor(mail.task_owner)
-        return _says(mail) == "ended" and mail.peer == self.context.host == owner
-
     async def _receipt(self, mail: PeerMail) -> str | None:
         swarm, message_id = self.context.swarm, mail.envelope.id
         return await self.context.store.find_inbox(swarm, mail.peer, message_id)
-
-    def _opens_nothing(self, task: ActiveTask, mail: PeerMail) -> bool:
-        """Tell whether mail of a task that is not known here does not begin it."""
-        return _says(mail) not in _FOR_AGENTS or self._is_farewell(task, mail)
 
     def _is_farewell(self, task: TaskMemory, mail: PeerMail) -> bool:
         """Tell whether a MAIL 1.3.6 server says that a run has ended: it sends no metadata."""
@@ -241,7 +229,7 @@ class PeerDoor:
             elif event in (*_FOR_AGENTS, "ended"):
                 self._deliver(change, commit, mail, ends=event == "ended")
             else:
-                self._file(change, mail)
+                self._tell_received(change, mail)
 
     def _begin(self, change: TaskChange, mail: PeerMail) -> Commit:
         """Note what mail says of its peer's part; return the commit that takes it."""
@@ -250,10 +238,10 @@ class PeerDoor:
             self._contribute(memory, mail.peer, mail.contributors)
         else:
             names = with_runner(mail.contributors, str(self.context.owner))
-            memory.change(title=mail.envelope.title)
-            memory.change(task_owner=mail.task_owner, task_contributors=names)
-        owner, inbox = self.context.owner, self._inbox(mail)
-        change.commit = commit = Commit(owner, memory.row, new=not task.stored, inbox=inbox)
+            title, owner = mail.envelope.title, mail.task_owner
+            memory.change(title=title, task_owner=owner, task_contributors=names)
+        commit = Commit(self.context.owner, memory.row, new=not task.stored)
+        change.commit, commit.inbox = commit, self._inbox(mail)
         self._note_taken(memory, mail)
         self.submissions.goes_on(change)
         return commit
@@ -261,7 +249,9 @@ class PeerDoor:
     def _note_taken(self, memory: TaskMemory, mail: PeerMail) -> None:
         peering, node = memory.peers(), node_of(mail.control, mail.peer)
         peering.note_taken(mail.peer, node)
-        peering.closed = self._closes(mail)
+        # The swarm that the task belongs to may say that it has ended.
+        owner = _swarm_of_contributor(mail.task_owner)
+        peering.closed = _says(mail) == "ended" and mail.peer == self.context.host == owner
         if mail.control is not None:
             peering.hear(node, read_reports(mail.control.reports))
 
@@ -287,7 +277,12 @@ class PeerDoor:
         farewell = ends and mail.control is None
         received = self._addressed(memory, mail, farewell=farewell)
         answers = [each for each, _ in received if each.kind == "response"]
-        early = self._early(memory, mail.peer, answers)
+        early = []  # tells that requests were sent whose answers come before their receipts
+        for answer in answers:
+            ask = memory.asks.find("peer", answer.ref, peer=mail.peer)
+            if ask is not None and (mail.peer, ask.record) in peering.unsent:
+                peering.unsent.discard((mail.peer, ask.record))
+                early.append(self._sent(mail.peer, memory.now()))
         for letter, names in received:
             self.mail_delivery.add(packed, letter, to=names)
             peering.note_received(letter)
@@ -297,7 +292,7 @@ class PeerDoor:
             self._decline(memory, packed, envelope)
         commit.answered = tuple((mail.peer, letter.ref) for letter in answers)
         packed.events[:0] = early
-        packed.events.append(self._received(mail, packed.moment))
+        self._tell_received(change, mail)
         reopened = self._go_on(change, envelope, closed=bool(closed))
         if reopened:
             self.submissions.goes_on(change, reopened=True)
@@ -369,16 +364,6 @@ class PeerDoor:
             raise UnknownAgent("the message has no recipient here")
         return list(names)
 
-    def _early(self, task: TaskMemory, peer: str, answers: Sequence[Envelope]) -> list[EventRow]:
-        """Return what tells that requests were sent whose answers come before their receipts."""
-        told = []
-        for answer in answers:
-            ask = task.asks.find("peer", answer.ref, peer=peer)
-            if ask is not None and (peer, ask.record) in task.peers().unsent:
-                task.peers().unsent.discard((peer, ask.record))
-                told.append(self._sent(peer, task.now()))
-        return told
-
     def _decline(self, task: TaskMemory, packed: Mail, envelope: Envelope) -> None:
         """Answer a request that will not be read before the task is continued."""
         agent = envelope.recipients[0]["address"]
@@ -420,7 +405,7 @@ class PeerDoor:
 
     def _end(self, change: TaskChange, commit: Commit, mail: PeerMail, *, cancelled: bool) -> None:
         """End the run here, because the swarm whose task it is has ended it."""
-        self._file(change, mail)
+        self._tell_received(change, mail)
         if change.memory.row.state.is_open:
             commit.cancel_mail = cancelled
             asks, endings = change.memory.asks, self.turn_end.endings
@@ -435,7 +420,7 @@ class PeerDoor:
 
     def _pause(self, change: TaskChange, mail: PeerMail, control: PeerControl) -> None:
         """Show the breakpoint calls of a peer's agents as the task's own."""
-        self._file(change, mail)
+        self._tell_received(change, mail)
         memory = change.memory
         rows = self._surfaced(memory, mail, control) if memory.row.state.is_open else []
         if not rows:
@@ -473,7 +458,9 @@ class PeerDoor:
                 tool_call_id=there,
                 completion={"role": "assistant", "content": None},
             )
-            item = {"arguments": _text(told.get("arguments")), "id": call_id, "call_id": call_id}
+            given = told.get("arguments")  # they only serve to be shown again
+            given = given if isinstance(given, str) else "{}"
+            item = {"arguments": given, "id": call_id, "call_id": call_id}
             shown = json_line(normalize_breakpoint_tool_call(made, item))
             rows.append(CallRow(agent, call_id, made.model_dump_json(), shown))
         return rows
@@ -495,12 +482,8 @@ class PeerDoor:
             commit = self.submissions.resume(change, request)
             self._note_taken(change.memory, mail)
             commit.inbox = self._inbox(mail)
-            change.mail.events.insert(0, self._received(mail, task.now()))
+            self._tell_received(change, mail, first=True)
         return True
-
-    def _file(self, change: TaskChange, mail: PeerMail) -> None:
-        """Tell in an event that a message came."""
-        change.mail.events.append(self._received(mail, change.mail.moment))
 
     # --- its parts ----------------------------------------------------------------------------
 
@@ -523,17 +506,18 @@ class PeerDoor:
     def _inbox(self, mail: PeerMail) -> InboxRow:
         return InboxRow(mail.peer, mail.envelope.id, mail.receipt, self.context.clock.now())
 
-    def _received(self, mail: PeerMail, moment: str) -> EventRow:
-        envelope = mail.envelope
-        sender = envelope.sender["address"]
+    def _tell_received(self, change: TaskChange, mail: PeerMail, *, first: bool = False) -> None:
+        """Tell in an event that a message came, before or behind the others."""
+        envelope, events = mail.envelope, change.mail.events
         told: dict[str, Any] = {"swarm": mail.peer, "full_message": envelope.to_wire()}
         node = node_of(mail.control, mail.peer)
         if node and mail.control is not None:
             told["runner"] = node
             if mail.control.reports:
                 told["reports"] = [each.to_wire() for each in read_reports(mail.control.reports)]
-        text = f"received a {envelope.kind} of {sender}"
-        return EventRow("interswarm_message_received", moment, text, to_json(told).decode())
+        text = f"received a {envelope.kind} of {envelope.sender['address']}"
+        event = EventDraft("interswarm_message_received", text, told).row(change.mail.moment)
+        events.insert(0 if first else len(events), event)
 
     def _sent(self, peer: str, moment: str) -> EventRow:
         told = EventDraft("interswarm_message_sent", f"swarm {peer} took mail", {"swarm": peer})
@@ -556,16 +540,12 @@ class PeerDoor:
             ) as task:
                 if outcome.state == "unanswered":
                     await self._stop_waiting(task, row, outcome)
-                elif await self._waits(task, row):
+                elif (row.peer, row.message_id) in task.peers().unsent or await self._is_stored(
+                    row, "waiting"
+                ):
                     await self._settle_in(task, row, outcome)
         except (UnknownTask, TaskRunning):
             return  # it was deleted, or is being so, and its mail with it
-
-    async def _waits(self, task: ActiveTask, row: OutboxRow) -> bool:
-        """Tell whether mail still waits for its delivery."""
-        if (row.peer, row.message_id) in task.peers().unsent:
-            return True
-        return await self._is_stored(row, "waiting")
 
     async def _is_stored(self, row: OutboxRow, state: str) -> bool:
         rows = await self.context.store.task_outbox(self.context.owner, row.task_id)
@@ -709,8 +689,3 @@ def _addressed_to(row: OutboxRow) -> str:
 
 def _is_short(name: object) -> TypeGuard[str]:
     return isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME
-
-
-def _text(arguments: object) -> str:
-    """Return the arguments of a call as a peer shows them; they only serve to be shown again."""
-    return arguments if isinstance(arguments, str) else "{}"
