@@ -1,12 +1,13 @@
 """Builders of outgoing messages: the only place that fills ids, timestamps and swarm fields."""
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from mail.clock import Clock
+from mail.clock import Clock, format_uuid
 from mail.core.addresses import (
     MAIL_ALL_LOCAL_AGENTS,
     MAILAddress,
@@ -40,6 +41,11 @@ class Subject(StrEnum):
     TASK_TIMEOUT = "::task_timeout::"
     TOOL_CALL_ERROR = "::tool_call_error::"
     UNDELIVERABLE = "::undeliverable::"
+
+
+def derived_id(text: str) -> str:
+    """Return an id that is always the same for the same text."""
+    return format_uuid(hashlib.sha256(text.encode()).digest()[:16], version=8)
 
 
 @dataclass(frozen=True, slots=True)

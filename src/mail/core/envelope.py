@@ -8,18 +8,11 @@ from pydantic_core import from_json, to_json
 
 from mail.core.addresses import MAILAddress
 from mail.core.render import recipients_of, render_mail
-from mail.core.wire import MAILMessage, MessageKind
+from mail.core.wire import ID_FIELDS, MAILMessage, MessageKind
 
 NO_REPLY: Final = "no_reply"
 """The note, among the routing info, of a message whose sender waits for no answer."""
 
-_ID_FIELD: Mapping[str, str] = {
-    "request": "request_id",
-    "response": "request_id",
-    "broadcast": "broadcast_id",
-    "interrupt": "interrupt_id",
-    "broadcast_complete": "broadcast_id",
-}
 _SINGLE = frozenset({"request", "response"})
 _NO_SUBJECTS = frozenset({"", "New Message", "Task Request"})  # the latter of the Responses API
 _LONGEST_TITLE = 120
@@ -60,7 +53,7 @@ class Envelope(NamedTuple):
             timestamp=message["timestamp"],
             kind=kind,
             task_id=payload["task_id"],
-            ref=payload[_ID_FIELD[kind]],
+            ref=payload[ID_FIELDS[kind]],
             sender=payload["sender"],
             recipients=tuple(recipients_of(payload)),
             subject=payload["subject"],
@@ -91,7 +84,7 @@ class Envelope(NamedTuple):
         """Return the documented dictionary; optional fields are left out, never null."""
         payload: dict[str, Any] = {
             "task_id": self.task_id,
-            _ID_FIELD[self.kind]: self.ref,
+            ID_FIELDS[self.kind]: self.ref,
             "sender": dict(self.sender),
         }
         if self.kind in _SINGLE:

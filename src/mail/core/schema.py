@@ -19,6 +19,7 @@ from pydantic_core import from_json, to_json
 from typing_extensions import TypedDict
 
 from mail.core.wire import (
+    ID_FIELDS,
     MAIL_MESSAGE_TYPES,
     MAILBroadcast,
     MAILInterrupt,
@@ -37,14 +38,6 @@ _PAYLOADS: dict[str, type] = {
     "interrupt": MAILInterrupt,
     "broadcast_complete": MAILBroadcast,
 }
-_ID_FIELDS = {
-    "request": "request_id",
-    "response": "request_id",
-    "broadcast": "broadcast_id",
-    "interrupt": "interrupt_id",
-    "broadcast_complete": "broadcast_id",
-}
-
 MAX_ID = 256
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _HALF = re.compile("[\ud800-\udfff]")
@@ -225,7 +218,7 @@ def _validated(shape: type[T], value: object, prefix: str = "") -> T:
 
 def _check_payload(kind: str, payload: object, prefix: str) -> Any:
     checked: Any = _validated(_PAYLOADS[kind], payload, prefix)
-    for name in ("task_id", _ID_FIELDS[kind]):
+    for name in ("task_id", ID_FIELDS[kind]):
         _check_id(checked[name], name, prefix)
     recipients = checked.get("recipients", [checked.get("recipient")])
     if not recipients:

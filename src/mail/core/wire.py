@@ -1,6 +1,7 @@
 """The wire shapes of MAIL as typed dictionaries, one per object of spec/MAIL-core.schema.json."""
 
-from typing import Annotated, Any, Final, Literal, NotRequired
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, NotRequired, get_args
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -9,14 +10,16 @@ from mail.core.addresses import MAILAddress
 
 MessageKind = Literal["request", "response", "broadcast", "interrupt", "broadcast_complete"]
 
-MAIL_MESSAGE_TYPES: Final[list[str]] = [
-    "request",
-    "response",
-    "broadcast",
-    "interrupt",
-    "broadcast_complete",
-]
+MAIL_MESSAGE_TYPES: Final[list[str]] = list(get_args(MessageKind))
 
+ID_FIELDS: Final[Mapping[str, str]] = {
+    "request": "request_id",
+    "response": "request_id",
+    "broadcast": "broadcast_id",
+    "interrupt": "interrupt_id",
+    "broadcast_complete": "broadcast_id",
+}
+"""What the id of a payload is called, by the kind of the message."""
 
 TaskName = Annotated[str, Field(description="The task that the message belongs to.")]
 ExchangeId = Annotated[str, Field(description="The id of this exchange.")]

@@ -1,7 +1,6 @@
 """The tasks in memory: their rows, running turns, open requests, open calls, waiting callers."""
 
 import asyncio
-import hashlib
 from collections import OrderedDict
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
@@ -10,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json, to_json
 
-from mail.clock import Clock, format_uuid
+from mail.clock import Clock
+from mail.core.compose import derived_id
 from mail.core.envelope import Envelope
 from mail.core.runtime.change_order import ChangeOrder
 from mail.core.runtime.ledger import Ledger
-from mail.core.runtime.mailbox import LaneKey, QueuedMessage
+from mail.core.runtime.mailbox import QueuedMessage
 from mail.core.runtime.peering import Peering, swarm_of
 from mail.core.runtime.team_waits import TeamWait
 from mail.core.runtime.turn import Control, ControlKind, ManualStep, Origin, Phase
@@ -128,8 +128,7 @@ class Turn:
     def next_id(self) -> str:
         """Return an id for something that the turn makes; a re-run gives the same ids."""
         self._made += 1
-        digest = hashlib.sha256(f"{self.step}/{self._made}".encode()).digest()
-        return format_uuid(digest[:16], version=8)
+        return derived_id(f"{self.step}/{self._made}")
 
 
 @dataclass(slots=True, eq=False)
@@ -253,14 +252,6 @@ class TaskMemory:
         if self.peering is None:
             self.peering = Peering()
         return self.peering
-
-    def waits_for_peers(self) -> bool:
-        """Tell whether an agent of another swarm owes an answer."""
-        return self.asks.waits("peer")
-
-    def waits_for_participants(self) -> bool:
-        """Tell whether a participant owes an answer."""
-        return self.asks.waits("participant")
 
     @property
     def owes_others(self) -> bool:
@@ -475,7 +466,3 @@ class ActiveTasks:
     def rows(self) -> list[TaskRow]:
         """Return the rows of all recent and live tasks."""
         return [*self._recent.values(), *(task.row for task in self._live.values())]
-
-    def lanes(self) -> list[LaneKey]:
-        """Return the lanes whose turns run."""
-        return [LaneKey(task.task_id, agent) for task in self for agent in task.turns]

@@ -4,15 +4,13 @@ Agents and participants write to each other in letters (`mail.db.desk`), which a
 same transactions as the mail of the task. Beside the task it is kept who waits for whose answer.
 """
 
-import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from pydantic_core import to_json
 
-from mail.clock import format_uuid
+from mail.core.compose import derived_id
 from mail.core.envelope import Envelope
 from mail.core.runtime.ledger import Ledger
 from mail.db.desk import (
@@ -61,7 +59,7 @@ def participants_in(envelope: Envelope, participants: Collection[str]) -> tuple[
 
 def message_id_for(letter_id: str, agent: str) -> str:
     """Return the id of the message that brings a participant's letter to an agent."""
-    return format_uuid(hashlib.sha256(f"{letter_id}/{agent}".encode()).digest()[:16], version=8)
+    return derived_id(f"{letter_id}/{agent}")
 
 
 def letters_in(envelope: Envelope, participants: Collection[str]) -> list[str]:
@@ -123,12 +121,6 @@ def post_of(envelope: Envelope) -> tuple[str, str]:
 def plain(text: str) -> str:
     """Return text as every database can hold it."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
-
-
-def earlier(now: str, seconds: float) -> str:
-    """Return the time so many seconds before one, both as the store writes times."""
-    moment = datetime.fromisoformat(now).astimezone(UTC) - timedelta(seconds=seconds)
-    return moment.isoformat(timespec="microseconds")
 
 
 def receipt_told(letter: LetterRow, receipt: ReceiptRow) -> dict[str, str]:

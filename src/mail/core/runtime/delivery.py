@@ -141,6 +141,12 @@ class MailDelivery:
         notice = self.context.composer.notice(mail.task.task_id, agent, subject, "")
         self.send(mail, notice, control or Control(ControlKind.RESUME), silent=True)
 
+    def notify(self, mail: Mail, agent: str, subject: str, body: str, ref: str) -> None:
+        """Tell an agent, if it is here, what became of something that it sent."""
+        if agent in self.context.agents:
+            notice = self.context.composer.notice(mail.task.task_id, agent, subject, body)
+            self.send(mail, notice._replace(ref=ref), Control(ControlKind.NOTICE))
+
     def answer(self, mail: Mail, row: CallRow) -> None:
         """Add the result of a call to its agent's history; the agent sees it when it goes on."""
         made = AgentToolCall.model_validate_json(row.call)
@@ -213,6 +219,16 @@ class MailDelivery:
             return  # the run that it was to finish has ended
         if task.loaded and task.row.state.is_open:
             self.context.mailbox.put(queued)
+
+    def end_turn(self, turn: Turn, *, put_back: bool = False) -> None:
+        """Let go of a turn that stores nothing: its message is gone, or returns to its place."""
+        if turn.task.turns.get(turn.agent) is turn:
+            del turn.task.turns[turn.agent]
+        turn.task.out.discard(turn.seq)
+        if put_back:
+            self._put(turn.task, turn.queued)
+        self.unbuffer(turn)
+        self.context.mailbox.release(turn.queued.lane)
 
     def abandon(self, turn: Turn) -> None:
         """Cancel a turn that has committed nothing; whatever it still returns is dropped.

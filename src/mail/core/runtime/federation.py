@@ -6,19 +6,17 @@ what these say see `waiting`. `peer_mail` is where their mail comes in.
 """
 
 import asyncio
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pydantic_core import from_json, to_json
 
-from mail.clock import format_uuid
 from mail.core.addresses import MAILAddress, create_agent_address, parse_agent_address
-from mail.core.compose import Subject
+from mail.core.compose import Subject, derived_id
 from mail.core.envelope import Envelope
 from mail.core.interswarm import SILENT, PeerControl, wire_task_id, wrap
-from mail.core.runtime.active_tasks import ActiveTask, TaskMemory, Turn
+from mail.core.runtime.active_tasks import ActiveTask, Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.endings import Endings
@@ -30,7 +28,7 @@ from mail.core.runtime.turn_result import TurnResult
 from mail.core.runtime.waiting import Report, acting, stuck, swarm_of_node, wait_cycle
 from mail.core.tasks import TaskState
 from mail.db.commit import Commit
-from mail.db.ledger import LedgerPart, Question
+from mail.db.ledger import LedgerPart
 from mail.db.records import TaskRow
 
 if TYPE_CHECKING:
@@ -162,13 +160,14 @@ class FederationSubject(TaskSubject):
         answered = {task.host}
         for ask in task.asks.waited("for_peer"):
             if ending.everybody or ask.record not in unread:
-                self._tell(change, told, ask.asker, ask.ref, self._answer_id(task, ask), control)
+                asked = f"{self.context.owner}/{task.task_id}/{ask.asker}/{ask.record}"
+                self._tell(change, told, ask.asker, ask.ref, derived_id(asked), control)
                 answered.add(swarm_in(ask.asker))
         if goes_on:
             return
         for peer in task.row.remote_swarms:
             if peer not in answered and peer in peering.contacts:
-                name = _derived(f"{message.id}/{peer}")
+                name = derived_id(f"{message.id}/{peer}")
                 self._tell(change, told, peering.contacts[peer], name, name, control)
         task.asks.end(unread)
 
@@ -183,14 +182,10 @@ class FederationSubject(TaskSubject):
         to = asked[0] if asked else peering.contacts.get(task.host)
         if to is None:
             return
-        name = _derived(f"{message.id}/{task.host}")  # not the request's: it is not answered yet
+        name = derived_id(f"{message.id}/{task.host}")  # not the request's: it is not answered yet
         control = PeerControl("paused", calls=tuple(from_json(call.shown) for call in calls))
         agents = [call.agent for call in calls if call.agent in self.context.agents]
         self._tell(change, message, to, name, name, control, agents[0] if agents else "")
-
-    def _answer_id(self, task: TaskMemory, ask: Question) -> str:
-        """Return the id of the answer to a request that a run's end answers: always the same."""
-        return _derived(f"{self.context.owner}/{task.task_id}/{ask.asker}/{ask.record}")
 
     def _tell(
         self,
@@ -229,7 +224,7 @@ class FederationSubject(TaskSubject):
 
         Of all that wait in vain only one acts; the others get mail from what it does then.
         """
-        if not change.memory.waits_for_peers():
+        if not change.memory.asks.waits("peer"):
             return False
         own = change.memory.report(str(self.context.owner), owed=change.is_owed)
         reports = stuck(own, change.memory.peers().known)
@@ -263,10 +258,6 @@ class FederationSubject(TaskSubject):
             waits = task.loaded and memory.row.state is TaskState.RUNNING and change.ending is None
             return waits and not self.context.mailbox.waiting(task.task_id)
         return bool(memory.host and memory.peering and not memory.peering.closed)
-
-
-def _derived(text: str) -> str:
-    return format_uuid(hashlib.sha256(text.encode()).digest()[:16], version=8)
 
 
 @dataclass(slots=True, eq=False)

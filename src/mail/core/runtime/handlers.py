@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
+from mail.clock import later
 from mail.core.addresses import (
     MAIL_ALL_LOCAL_AGENTS,
     MAILAddress,
@@ -21,7 +22,6 @@ from mail.core.interswarm import MAX_CONTRIBUTORS, Gateway, check_task_for_peers
 from mail.core.runtime.active_tasks import Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.correspondence import (
-    earlier,
     owner_name,
     participants_in,
     receipt_told,
@@ -220,8 +220,8 @@ class ToolContext:
             or task.waits
             or task.people - {self.turn.envelope.id}
             or task.open_calls()
-            or task.waits_for_participants()
-            or (task.waits_for_peers() and not self._in_vain())
+            or task.asks.waits("participant")
+            or (task.asks.waits("peer") and not self._in_vain())
         )
 
     def wait_cycle(self) -> list[str]:
@@ -489,7 +489,7 @@ async def handle_letter_receipts(tools: ToolContext, call: AgentToolCall) -> Too
             (owner_name(context.owner), task_id),
             tools.name,
             recipient=args.participant or "",
-            unsettled_before="" if seconds is None else earlier(context.clock.now(), seconds),
+            unsettled_before="" if seconds is None else later(context.clock.now(), -seconds),
             limit=args.limit + 1,
             max_bytes=_LETTERS_READ,
         )

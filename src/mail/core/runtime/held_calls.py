@@ -10,21 +10,18 @@ accepted calls.
 """
 
 import asyncio
-import hashlib
 import inspect
 import json
 import logging
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
-from mail.clock import format_uuid
-from mail.core.addresses import create_agent_address
+from mail.clock import later
 from mail.core.approvals import (
     ALLOWS,
     BREAKPOINT_CONFIG,
@@ -33,12 +30,13 @@ from mail.core.approvals import (
     Answerer,
     Approval,
 )
+from mail.core.compose import derived_id
 from mail.core.runtime.active_tasks import ActiveTask, TaskMemory, Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.histories import edit_entry
+from mail.core.runtime.ledger import swarm_in
 from mail.core.runtime.mailbox import LaneKey
-from mail.core.runtime.peering import swarm_of
 from mail.core.runtime.tool_dispatch import check_action_arguments, fits, is_long
 from mail.core.runtime.turn import Control, ControlKind
 from mail.core.runtime.turn_result import EventDraft, TurnResult, storable
@@ -213,14 +211,13 @@ def open_rows(
         taken.add(name)
         written = {"arguments": turn_result.history.arguments_of(call)}
         shown = normalize_breakpoint_tool_call(call, written) | {"id": name, "call_id": name}
-        digest = hashlib.sha256(f"{turn.step}/{name}".encode()).digest()
         row = CallRow(
             agent=turn.agent,
             call_id=name,
             call=to_be_answered(call),
             shown=to_json(shown).decode(),
             control=control,
-            approval_id=format_uuid(digest[:16], version=8),
+            approval_id=derived_id(f"{turn.step}/{name}"),
             created_at=now,
             config=_BREAKPOINT_CONFIG,
             approvers="\nowner\nadmin\n",
@@ -247,10 +244,7 @@ def _with_approval(row: CallRow, approval: Approval) -> CallRow:
     config |= {"on_timeout": approval.on_timeout, "ttl": approval.ttl}
     if approval.feedback:
         config["feedback"] = dict(approval.feedback)
-    until = ""
-    if approval.ttl is not None:
-        moment = datetime.fromisoformat(row.created_at) + timedelta(seconds=approval.ttl)
-        until = moment.isoformat(timespec="microseconds")
+    until = "" if approval.ttl is None else later(row.created_at, approval.ttl)
     return row._replace(
         kind="approval",
         config=to_json(config).decode(),
@@ -554,7 +548,7 @@ class Decision:
         """Note an answer, and what becomes of its call."""
         late = by.role == "system"
         who = "nobody answered in time, and the system" if late else str(by)
-        gone = row.agent not in self.context.agents and not _swarm_of(row)
+        gone = row.agent not in self.context.agents and not swarm_in(row.agent)
         if gone and answer.type != "ignore" and not late:
             raise UnknownAgent(
                 f"agent '{row.agent}', whose call '{row.call_id}' is, has gone; to end the task, "
@@ -646,7 +640,7 @@ class Decision:
         made = AgentToolCall.model_validate_json(row.call)
         if row.agent in self.context.agents:
             self.mail_delivery.remember(self.mail, row.agent, made.create_response_msg(content))
-        elif _swarm_of(row):
+        elif swarm_in(row.agent):
             result = {"call_id": made.tool_call_id, "content": content}
             self.away.setdefault(row.agent, []).append(result)
         event = EventDraft(
@@ -660,11 +654,6 @@ class Decision:
             },
         )
         self.mail.events.append(event.row(self.mail.moment))
-
-
-def _swarm_of(row: CallRow) -> str:
-    """Return the other swarm whose agent's call it is, or no text."""
-    return swarm_of(create_agent_address(row.agent))
 
 
 def _told_answer(row: CallRow, answer: Answer, by: Answerer) -> EventDraft:

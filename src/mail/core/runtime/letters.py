@@ -26,7 +26,6 @@ from mail.core.runtime.mailbox import Hold
 from mail.core.runtime.subjects import TaskSubject
 from mail.core.runtime.submission import RunRequest, Submissions
 from mail.core.runtime.transaction import Ending, TaskChange, uninterrupted
-from mail.core.runtime.turn import Control, ControlKind
 from mail.core.runtime.turn_result import TurnResult
 from mail.core.tasks import TaskState
 from mail.db.commit import Commit, TurnCommit
@@ -99,7 +98,7 @@ class LetterSubject(TaskSubject):
 
     def awaits(self, change: TaskChange) -> bool:
         """Tell whether a participant owes an answer."""
-        return change.memory.waits_for_participants()
+        return change.memory.asks.waits("participant")
 
     idle = awaits
 
@@ -343,18 +342,14 @@ class LetterDoor:
             await self.context.store.post_letters(desk)
 
     def _stop_waiting(self, change: TaskChange, ask: AskRow) -> None:
-        task, asks, mail = change.task, change.memory.asks, change.mail
+        asks, mail = change.memory.asks, change.mail
         question = asks.find("participant", ask.letter_id, asked=ask.asked)
         if question is None:
             return
         asks.close(question)
         self.submissions.goes_on(change)
         if ask.asker in self.context.agents:
-            body = _UNANSWERED.format(asked=ask.asked)
-            notice = self.context.composer.notice(
-                task.task_id, ask.asker, Subject.UNDELIVERABLE, body
-            )
-            notice = notice._replace(ref=ask.letter_id)
-            self.mail_delivery.send(mail, notice, Control(ControlKind.NOTICE))
+            told = ask.asker, Subject.UNDELIVERABLE, _UNANSWERED.format(asked=ask.asked)
+            self.mail_delivery.notify(mail, *told, ask.letter_id)
             late = ReceiptNews(ask.letter_id, ask.asker, ask.asked, "overdue")
             mail.events.append(late.event(mail.moment))

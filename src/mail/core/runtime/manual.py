@@ -9,7 +9,7 @@ fails loses nothing. A step belongs to its caller: when the process dies, the st
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from mail.core.addresses import create_agent_address, local_agent_name
 from mail.core.compose import Subject
@@ -18,7 +18,7 @@ from mail.core.runtime.active_tasks import ActiveTask, Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.subjects import TaskSubject
 from mail.core.runtime.submission import Submissions
-from mail.core.runtime.transaction import Ending, TaskChange
+from mail.core.runtime.transaction import Ending, TaskChange, go_on
 from mail.core.runtime.turn import Control, ControlKind, ManualStep, Phase, ResponseType
 from mail.core.runtime.turn_end import TurnEnd
 from mail.core.runtime.turn_result import TurnResult
@@ -170,7 +170,6 @@ class ManualSteps:
     context: RuntimeContext
     submissions: Submissions
     turn_end: TurnEnd
-    _leaving: set["asyncio.Task[None]"] = field(default_factory=set)
 
     async def step(self, request: StepRequest) -> MAILMessage:
         """Call an agent once, with its tools, and return the message that its words became.
@@ -195,9 +194,8 @@ class ManualSteps:
             await asyncio.shield(accepting)
             return await answer
         except asyncio.CancelledError:
-            leaving = asyncio.ensure_future(self._leave(request.task_id, step.ref, accepting))
-            self._leaving.add(leaving)
-            leaving.add_done_callback(self._leaving.discard)
+            leaving = self._leave(request.task_id, step.ref, accepting)
+            go_on(leaving, self.context.under_way)
             raise
 
     def _read(self, request: StepRequest) -> ManualStep:
@@ -302,9 +300,7 @@ class ManualSteps:
                 pass
         finally:
             task.arriving -= 1
-            task.out.discard(turn.seq)
-            self.turn_end.mail_delivery.unbuffer(turn)
-            self.context.mailbox.release(turn.queued.lane)
+            self.turn_end.mail_delivery.end_turn(turn)
 
 
 def _check_kinds(request: StepRequest) -> None:

@@ -4,13 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from mail.core.addresses import create_agent_address
 from mail.core.runtime.active_tasks import Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.endings import Endings
 from mail.core.runtime.held_calls import UNANSWERED, accepted_call, open_rows
-from mail.core.runtime.peering import swarm_of
+from mail.core.runtime.ledger import swarm_in
 from mail.core.runtime.subjects import TaskSubject
 from mail.core.runtime.transaction import Ending, TaskChange
 from mail.core.runtime.turn import Control, Phase
@@ -116,7 +115,7 @@ class PauseSubject(TaskSubject):
                 continue  # its result comes
             closed = call.closed(_CUT_OFF if runs else UNANSWERED, task.now())
             task.put(closed)
-            if not swarm_of(create_agent_address(call.agent)):  # else its history is elsewhere
+            if not swarm_in(call.agent):  # else its history is elsewhere
                 self.mail_delivery.answer(change.mail, closed)
 
 

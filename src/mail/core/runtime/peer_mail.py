@@ -8,7 +8,6 @@ from pydantic_core import from_json, to_json
 
 from mail.core.addresses import (
     create_agent_address,
-    parse_agent_address,
     parse_task_contributor,
     parse_task_contributors,
 )
@@ -30,15 +29,15 @@ from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.federation import FederationSubject
 from mail.core.runtime.held_calls import UNANSWERED, free_call_id
+from mail.core.runtime.ledger import swarm_in
 from mail.core.runtime.mailbox import Hold
 from mail.core.runtime.peering import with_runner
 from mail.core.runtime.recovery import TaskLoader
 from mail.core.runtime.submission import RunRequest, Submissions
 from mail.core.runtime.transaction import TaskChange, uninterrupted
-from mail.core.runtime.turn import Control, ControlKind
 from mail.core.runtime.turn_end import TurnEnd
 from mail.core.runtime.turn_result import EventDraft
-from mail.core.runtime.waiting import node_of, read_reports
+from mail.core.runtime.waiting import node_of, read_reports, swarm_of_node
 from mail.core.schema import parse_interswarm_message
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
@@ -48,7 +47,6 @@ from mail.db.commit import Commit
 from mail.db.ledger import Question
 from mail.db.records import EventRow, InboxRow, OutboxChange, OutboxRow, TaskRow
 from mail.errors import (
-    AddressError,
     MailTaken,
     ProtocolError,
     TaskRunning,
@@ -250,7 +248,7 @@ class PeerDoor:
         peering, node = memory.peers(), node_of(mail.control, mail.peer)
         peering.note_taken(mail.peer, node)
         # The swarm that the task belongs to may say that it has ended.
-        owner = _swarm_of_contributor(mail.task_owner)
+        owner = swarm_of_node(mail.task_owner)
         peering.closed = _says(mail) == "ended" and mail.peer == self.context.host == owner
         if mail.control is not None:
             peering.hear(node, read_reports(mail.control.reports))
@@ -271,7 +269,7 @@ class PeerDoor:
         closed: tuple[CallRow, ...] = ()
         if ends:  # nobody waits for the results of the peer's calls any more
             now, calls = memory.now(), memory.open_calls()
-            theirs = (call for call in calls if swarm_of_agent(call.agent) == mail.peer)
+            theirs = (call for call in calls if swarm_in(call.agent) == mail.peer)
             closed = tuple(call.closed(UNANSWERED, now) for call in theirs)
             memory.put(*closed)
         farewell = ends and mail.control is None
@@ -438,7 +436,7 @@ class PeerDoor:
     def _surfaced(self, task: TaskMemory, mail: PeerMail, control: PeerControl) -> list[CallRow]:
         """Return the rows of a peer's open calls that are not known yet."""
         agent = mail.envelope.sender["address"]
-        open_calls = [call for call in task.open_calls() if swarm_of_agent(call.agent) == mail.peer]
+        open_calls = [call for call in task.open_calls() if swarm_in(call.agent) == mail.peer]
         known = {AgentToolCall.model_validate_json(call.call).tool_call_id for call in open_calls}
         taken = {call.call_id for call in task.calls.values()}
         rows: list[CallRow] = []
@@ -493,11 +491,11 @@ class PeerDoor:
         A MAIL 1.3.6 peer may know us by another id, so the first part is taken by its word.
         """
         known = task.row.task_contributors
-        own = [name for name in names if _swarm_of_contributor(name) == peer]
-        swarms = {self.context.swarm, *map(_swarm_of_contributor, known)}
+        own = [name for name in names if swarm_of_node(name) == peer]
+        swarms = {self.context.swarm, *map(swarm_of_node, known)}
         allowed = {runner_name(swarm, peer) for swarm in swarms}
         new = [name for name in own if name in allowed]
-        if not new and all(_swarm_of_contributor(name) != peer for name in known):
+        if not new and all(swarm_of_node(name) != peer for name in known):
             new = [name for name in own if len(name) <= _LONGEST_NAME][:1]
         merged = tuple(dict.fromkeys((*known, *new)))
         if len(known) < len(merged) <= MAX_CONTRIBUTORS:
@@ -564,7 +562,7 @@ class PeerDoor:
             mail.events.append(self._error(row, outcome, mail.moment))
             if row.sender:
                 body = _UNANSWERED.format(to=_addressed_to(row), reason=outcome.reason)
-                self._notify(mail, row.sender, Subject.UNDELIVERABLE, body, row.ref)
+                self.mail_delivery.notify(mail, row.sender, Subject.UNDELIVERABLE, body, row.ref)
             question = change.memory.asks.find("peer", row.ref, peer=row.peer)
             if question is not None:
                 change.memory.asks.close(question)
@@ -629,7 +627,7 @@ class PeerDoor:
         if row.sender:
             subject = Subject.UNDELIVERABLE if gone else Subject.DELIVERY_DELAYED
             body = (_UNDELIVERABLE if gone else _DELAYED).format(to=to, reason=outcome.own_reason)
-            self._notify(mail, row.sender, subject, body, row.ref)
+            self.mail_delivery.notify(mail, row.sender, subject, body, row.ref)
             return []
         control = PeerControl.from_metadata(from_json(row.wrapper).get("metadata"))
         if not gone or control is None or control.event != "results":
@@ -637,14 +635,8 @@ class PeerDoor:
         lost = task.asks.waited("peer", peer=row.peer)
         for ask in lost:
             body = _NOT_PASSED_ON.format(to=to, reason=outcome.own_reason)
-            self._notify(mail, ask.asker, Subject.UNDELIVERABLE, body, ask.ref)
+            self.mail_delivery.notify(mail, ask.asker, Subject.UNDELIVERABLE, body, ask.ref)
         return lost
-
-    def _notify(self, mail: Mail, agent: str, subject: str, body: str, ref: str) -> None:
-        if agent not in self.context.agents:
-            return
-        notice = self.context.composer.notice(mail.task.task_id, agent, subject, body)
-        self.mail_delivery.send(mail, notice._replace(ref=ref), Control(ControlKind.NOTICE))
 
     def _error(self, row: OutboxRow, outcome: DeliveryOutcome, moment: str) -> EventRow:
         what, mark = _FAILED[outcome.state]
@@ -666,18 +658,6 @@ def _says_silent(row: OutboxRow) -> bool:
         return False
     control = PeerControl.from_metadata(from_json(row.wrapper).get("metadata"))
     return control is not None and control.is_silent
-
-
-def swarm_of_agent(name: str) -> str:
-    """Return the swarm in an agent's name, or no text."""
-    return parse_agent_address(name)[1] or ""
-
-
-def _swarm_of_contributor(name: str) -> str:
-    try:
-        return parse_task_contributor(name).swarm
-    except AddressError:
-        return ""
 
 
 def _addressed_to(row: OutboxRow) -> str:

@@ -7,7 +7,7 @@ that an earlier version wrote, its mail and its log tell it: they are read once.
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pydantic_core import from_json
@@ -21,7 +21,7 @@ from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.ledger import Ledger
 from mail.core.runtime.mailbox import LaneKey, QueuedMessage
 from mail.core.runtime.peering import Peering, swarm_of
-from mail.core.runtime.transaction import OFFERS, TaskChange
+from mail.core.runtime.transaction import OFFERS, TaskChange, go_on
 from mail.core.runtime.turn_end import TurnEnd
 from mail.core.runtime.waiting import read_reports
 from mail.core.tasks import TaskState
@@ -47,7 +47,6 @@ class TaskLoader:
     context: RuntimeContext
     mail_delivery: MailDelivery
     turn_end: TurnEnd
-    _late: set["asyncio.Task[None]"] = field(default_factory=set)
 
     async def load(self, task: ActiveTask, row: "TaskRow | None" = None) -> None:
         """Take a task up, but for its mail.
@@ -111,9 +110,7 @@ class TaskLoader:
         except StoreError as error:
             logger.warning("the mail of task '%s' cannot be read yet: %s", task.task_id, error)
             task.pins += 1
-            late = asyncio.ensure_future(self._load_late(task))
-            self._late.add(late)
-            late.add_done_callback(self._late.discard)
+            go_on(self._load_late(task), self.context.under_way)
         self.context.wake()
 
     async def _load_late(self, task: ActiveTask) -> None:

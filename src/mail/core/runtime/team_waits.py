@@ -7,11 +7,12 @@ message. `mail.core.runtime.teams` begins and ends waits.
 
 import asyncio
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from pydantic_core import from_json, to_json
 
+from mail.clock import later
 from mail.core.envelope import Envelope
 from mail.core.runtime.correspondence import post_of
 from mail.core.runtime.ledger import Ledger
@@ -71,7 +72,7 @@ class TeamWait:
         now: str,
     ) -> "TeamWait":
         """Make the wait that an agent's call begins, with a name that no other call ever has."""
-        until = (datetime.fromisoformat(now) + timedelta(seconds=draft.seconds)).isoformat()
+        until = later(now, draft.seconds)
         kept = to_json({"wait": draft, "until": until, "control": control.to_json()}).decode()
         row = CallRow(agent, draft.ref, to_be_answered(call), "", control=kept, kind="wait")
         return cls(row, draft, until, control)

@@ -7,7 +7,8 @@ more), an interrupt, a failure of the teammate, the end of the run, or the time.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from mail.core.envelope import Envelope
@@ -17,7 +18,7 @@ from mail.core.runtime.correspondence import letters_in
 from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.subjects import TaskSubject
 from mail.core.runtime.team_waits import TeamWait
-from mail.core.runtime.transaction import Ending, TaskChange
+from mail.core.runtime.transaction import Ending, TaskChange, go_on
 from mail.core.runtime.turn import Control, ControlKind
 from mail.core.runtime.turn_result import TurnResult
 from mail.core.tasks import TaskState
@@ -37,7 +38,6 @@ class TeamSubject(TaskSubject):
     context: RuntimeContext
     mail_delivery: MailDelivery
     look_after: Callable[[ActiveTask], Coroutine[Any, Any, None]]
-    _timed_out: "set[asyncio.Future[None]]" = field(default_factory=set)
 
     def takes(self, mail: Mail, name: str, envelope: Envelope, control: Control | None) -> bool:
         """Take the reply that an agent waits for; something urgent ends its waits, too."""
@@ -132,12 +132,8 @@ class TeamSubject(TaskSubject):
         if task.waits.get(wait.key) is wait:  # else the run has ended with the same change
             seconds = wait.remaining(self.context.clock.now())
             loop = asyncio.get_running_loop()
-            wait.timer = loop.call_later(seconds, self._time_is_up, task, wait)
-
-    def _time_is_up(self, task: ActiveTask, wait: TeamWait) -> None:
-        work = asyncio.ensure_future(self._expire(task, wait))
-        self._timed_out.add(work)
-        work.add_done_callback(self._timed_out.discard)
+            expire = partial(self._expire, task, wait)
+            wait.timer = loop.call_later(seconds, lambda: go_on(expire(), self.context.under_way))
 
     async def _expire(self, task: ActiveTask, wait: TeamWait) -> None:
         """End a wait whose time is up."""

@@ -345,9 +345,7 @@ async def _told_of_interrupt(context: RuntimeContext, turn: Turn, by: str) -> No
             await log(context, task, turn.seq, (*turn.take_reports(), event.row(task.now())))
     finally:
         task.arriving -= 1
-        delivery.unbuffer(turn)
-        delivery.put_back(task, turn.queued)
-        context.mailbox.release(turn.queued.lane)
+        delivery.end_turn(turn, put_back=True)
         context.wake()
 
 

@@ -95,7 +95,7 @@ class TurnEnd:
         if turn.finishing or turn.queued.filed or turn.decided:
             return False
         async with TaskChange(self.context, task, turn) as change:
-            change.on_applied(self.step_back, turn)
+            change.on_applied(partial(self.mail_delivery.end_turn, turn, put_back=True))
             limit = change.memory.row.max_steps  # it may be another run's by now
             if limit is not None and task.steps >= max(limit, 1):
                 change.on_applied(self.context.mailbox.hold, task.task_id)
@@ -129,7 +129,7 @@ class TurnEnd:
             if task.row.state.is_open:
                 change.memory.exhausted = reason
                 change.on_applied(self.context.mailbox.hold, task.task_id, Hold.BEGUN)
-            change.on_applied(self.step_back, turn)
+            change.on_applied(partial(self.mail_delivery.end_turn, turn, put_back=True))
         await self.check(task)
         self.context.settle(task)
 
@@ -139,10 +139,7 @@ class TurnEnd:
         if task.finish is turn.queued and not task.deleted:
             async with TaskChange(self.context, task) as change:
                 change.memory.finish = None
-        task.turns.pop(turn.agent, None)
-        task.out.discard(turn.seq)
-        self.mail_delivery.unbuffer(turn)
-        self.context.mailbox.release(turn.queued.lane)
+        self.mail_delivery.end_turn(turn)
         await self.check(task)
         self.context.settle(task)
 
@@ -207,16 +204,7 @@ class TurnEnd:
             return
         turn.reports.clear()
         self.mail_delivery.abandon(turn)
-        turn.task.out.discard(turn.seq)
-        self.mail_delivery.unbuffer(turn)
-        self.context.mailbox.release(turn.queued.lane)
-
-    def step_back(self, turn: Turn) -> None:
-        """Return the message of a turn that does not happen to its place."""
-        turn.task.turns.pop(turn.agent, None)
-        self.mail_delivery.put_back(turn.task, turn.queued)
-        self.mail_delivery.unbuffer(turn)
-        self.context.mailbox.release(turn.queued.lane)
+        self.mail_delivery.end_turn(turn)
 
     def _conclude(
         self, change: TaskChange, commit: TurnCommit, turn: Turn, turn_result: TurnResult
