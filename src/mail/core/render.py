@@ -58,7 +58,8 @@ _FOREIGN_MAIL = re.compile(
 _ENTITIES = {"\r": "&#13;"}  # a parser would turn a bare carriage return into a line feed
 
 
-def _text(value: str) -> str:
+def xml_text(value: str) -> str:
+    """Return a value as it stands in the XML."""
     if len(value) > _SHORT and value.isascii():  # to take the usual away is five times as fast
         unusual = value.encode("ascii").translate(None, _USUAL_ASCII).decode("ascii")
         if not unusual:
@@ -70,16 +71,11 @@ def _text(value: str) -> str:
     return escape(_ILLEGAL_XML.sub("", value), _ENTITIES)
 
 
-def xml_text(value: str) -> str:
-    """Return a value as it stands in the XML."""
-    return _text(value)
-
-
 def _party(address: MAILAddress) -> str:
     """Return the attribute of an element that names a party, and what the element holds."""
     kind = address["address_type"]
     type_ = _TYPES.get(kind) or f"type={quoteattr(kind)}"
-    return f"{type_}>{_text(address['address'])}"
+    return f"{type_}>{xml_text(address['address'])}"
 
 
 def _utc(timestamp: str) -> str:
@@ -126,7 +122,7 @@ def as_untrusted(text: str, source: str, key: str = "") -> str:
         return text
     digest = hashlib.sha256("\0".join((key, source, text)).encode("utf-8", "surrogatepass"))
     tag = f"untrusted-{digest.hexdigest()[:_CODE_LENGTH]}"
-    return f"<{tag} source={quoteattr(_text(source))}>\n{text}\n</{tag}>"
+    return f"<{tag} source={quoteattr(xml_text(source))}>\n{text}\n</{tag}>"
 
 
 def labelled_mail(content: str) -> str:
@@ -156,19 +152,15 @@ def render_mail(
     return {"role": "user", "content": text}
 
 
-def _tells_failure(sender: MAILAddress, subject: str) -> bool:
-    return subject == FAILURE and sender["address_type"] == "system"
-
-
 def _body(sender: MAILAddress, subject: str, body: str) -> str:
     """Return a body as models read it: what another said went wrong is labelled, as data.
 
     The system's own words go before the first colon, which no name of an agent has.
     """
-    if not _tells_failure(sender, subject):
-        return _text(body)
+    if subject != FAILURE or sender["address_type"] != "system":
+        return xml_text(body)
     own, colon, reason = body.partition(": ")
-    return f"{_text(own)}{colon}{as_untrusted(_text(reason), 'a failed agent', own)}"
+    return f"{xml_text(own)}{colon}{as_untrusted(xml_text(reason), 'a failed agent', own)}"
 
 
 def _head(timestamp: str, sender: MAILAddress, to: Iterable[MAILAddress], subject: str) -> str:
@@ -176,10 +168,10 @@ def _head(timestamp: str, sender: MAILAddress, to: Iterable[MAILAddress], subjec
     addresses = "\n".join([f"<address {_party(address)}</address>" for address in to])
     return (
         "\n<incoming_message>\n"
-        f"<timestamp>{_text(_utc(timestamp))}</timestamp>\n"
+        f"<timestamp>{xml_text(_utc(timestamp))}</timestamp>\n"
         f"<from {_party(sender)}</from>\n"
         f"<to>\n{addresses}\n</to>\n"
-        f"<subject>{_text(subject)}</subject>\n"
+        f"<subject>{xml_text(subject)}</subject>\n"
         "<body>"
     )
 
@@ -199,7 +191,7 @@ def build_mail_xml(message: MAILMessage, is_manual: bool = False) -> dict[str, s
 def mail_xml(message: MAILMessage) -> str:
     """Return the text of `build_mail_xml`, but with the subject that was sent."""
     timestamp, sender, to, subject, body = _fields(message)
-    return f"{_head(timestamp, sender, to, subject)}{_text(body)}{_END}"
+    return f"{_head(timestamp, sender, to, subject)}{xml_text(body)}{_END}"
 
 
 def _fields(message: MAILMessage) -> tuple[str, MAILAddress, list[MAILAddress], str, str]:
@@ -224,9 +216,9 @@ def buffered_mail(sender: MAILAddress, to: Sequence[MAILAddress], body: str, *, 
     """
     public = bool(to) and to[0]["address"] == "all"
     tag = "public_message" if public else "private_message"
-    names = ", ".join(_text(address["address"]) for address in to)
+    names = ", ".join(xml_text(address["address"]) for address in to)
     line = f"<to>{names}</to>\n" if group and not public else ""
-    return f"<{tag}>\n<from>{_text(sender['address'])}</from>\n{line}{_text(body)}\n</{tag}>"
+    return f"<{tag}>\n<from>{xml_text(sender['address'])}</from>\n{line}{xml_text(body)}\n</{tag}>"
 
 
 def build_interswarm_mail_xml(message: MAILInterswarmMessage) -> dict[str, str]:
@@ -243,7 +235,7 @@ def _elements(value: Any) -> str:
         return "".join(_element(str(key), value[key]) for key in sorted(value, key=str))
     if isinstance(value, list | tuple):
         return "".join(_element("item", item) for item in value)
-    return _text("" if value is None else str(value))
+    return xml_text("" if value is None else str(value))
 
 
 def _element(name: str, value: Any) -> str:

@@ -13,13 +13,13 @@ from mail.clock import Clock
 from mail.core.compose import derived_id
 from mail.core.envelope import Envelope
 from mail.core.runtime.change_order import ChangeOrder
-from mail.core.runtime.ledger import Ledger
+from mail.core.runtime.ledger import Ledger, in_swarm, swarm_in
 from mail.core.runtime.mailbox import QueuedMessage
 from mail.core.runtime.peering import Peering, swarm_of
 from mail.core.runtime.team_waits import TeamWait
 from mail.core.runtime.turn import Control, ControlKind, ManualStep, Origin, Phase
 from mail.core.runtime.waiters import Waiter
-from mail.core.runtime.waiting import Report
+from mail.core.runtime.waiting import MOST_ASKS, Report, swarm_of_node
 from mail.core.teams import wait_cycle
 from mail.core.tools.offer import NO_OFFER, Offer
 from mail.core.usage import Spending, Usage
@@ -265,10 +265,19 @@ class TaskMemory:
             node: Its name, as in ``task_contributors``.
             owed: Whether somebody waits for an answer of the run; see `ActiveTask.is_owed`.
         """
-        over = not self.row.state.is_open
-        acts = owed if self.host else self.row.awaited
-        peering = self.peering or Peering()
-        return peering.report(node, self.now(), self.asks, over=over, acts=acts)
+        peering, swarm, is_open = (
+            self.peering or Peering(),
+            swarm_of_node(node),
+            self.row.state.is_open,
+        )
+        waited = {swarm_in(each.asked) for each in self.asks.waited("peer")}
+        plain = peering.plain - waited - {swarm_of_node(name) for name in peering.told}
+        sent = {peer: count for peer, count in peering.sent.items() if count and peer not in plain}
+        taken = {name: count for name, count in peering.taken.items() if count}
+        pairs = self.asks.pairs() if is_open else []
+        asks = tuple((in_swarm(a, swarm), in_swarm(b, swarm)) for a, b in pairs[:MOST_ASKS])
+        acts = is_open and (owed if self.host else self.row.awaited)
+        return Report(node, self.now(), sent, taken, asks, acts)
 
     @property
     def handled(self) -> dict[str, str] | None:
@@ -306,21 +315,6 @@ class TaskMemory:
         return bool(peer) and (peer == self.host or envelope.kind == "request")
 
 
-@dataclass(slots=True, eq=False)
-class Account:
-    """The use of a task.
-
-    Attributes:
-        bytes: About what its records take, as the newest commit said.
-        usage: What its model calls have used, as JSON.
-        spending: The same, read.
-    """
-
-    bytes: int = 0
-    usage: str = ""
-    spending: Spending = field(default_factory=lambda: Spending({}, {}))
-
-
 @dataclass(slots=True, eq=False, kw_only=True)
 class ActiveTask(TaskMemory):
     """A task that something is happening to, and what has become of it in memory.
@@ -336,7 +330,7 @@ class ActiveTask(TaskMemory):
     ``steps_due`` maps the ids of manual steps to where their callers wait for the agent's words.
     ``request_id`` is that of the newest request, for the log.
     ``deleted`` tells that the store does not have the task any more; its turns commit nothing.
-    ``account`` is what it has used.
+    ``bytes`` is about what its records take, as the newest commit said.
     """
 
     fresh: bool
@@ -353,7 +347,8 @@ class ActiveTask(TaskMemory):
     away: list[str] = field(default_factory=list)
     request_id: str = ""
     steps_due: dict[str, "asyncio.Future[MAILMessage]"] = field(default_factory=dict)
-    account: Account = field(default_factory=Account)
+    bytes: int = 0
+    _spending: tuple[str, Spending] = ("", Spending({}, {}))
 
     def adopt(self, memory: TaskMemory, *, stored: bool) -> None:
         """Take over what a change has made of the task, and has stored if there was anything."""
@@ -387,16 +382,15 @@ class ActiveTask(TaskMemory):
     @property
     def spending(self) -> Spending:
         """The use of the task's model calls, as the row says."""
-        account = self.account
-        if account.usage is not self.row.usage:
-            account.usage, account.spending = self.row.usage, Spending.from_json(self.row.usage)
-        return account.spending
+        if self._spending[0] is not self.row.usage:
+            self._spending = self.row.usage, Spending.from_json(self.row.usage)
+        return self._spending[1]
 
     def spend(self, agent: str, usage: Usage) -> Usage:
         """Add an agent's model call to the row; return what the task has used by now."""
         spending = self.spending.plus(agent, usage)
-        self.account.usage, self.account.spending = spending.to_json(), spending
-        self.row = self.row.changed(usage=self.account.usage)
+        self._spending = spending.to_json(), spending
+        self.row = self.row.changed(usage=self._spending[0])
         return spending.total
 
     def wait_path(self, waiter: str, teammate: str) -> list[str]:

@@ -5,7 +5,6 @@ same transactions as the mail of the task. Beside the task it is kept who waits 
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from pydantic_core import to_json
@@ -15,8 +14,6 @@ from mail.core.envelope import Envelope
 from mail.core.runtime.ledger import Ledger
 from mail.db.desk import (
     PARTICIPANT_ROLE,
-    AskRow,
-    DeskPost,
     LetterKind,
     LetterRow,
     ReceiptRow,
@@ -218,35 +215,6 @@ def question_of(letter: LetterRow, asked: str, *, by_agent: bool) -> Question:
         letter.letter_id,
         created_at=letter.created_at,
         thread_id=letter.thread_id,
-    )
-
-
-def desk_post(
-    post: DeskPost | None, letters: Sequence[LetterRow], asks: Ledger, owner: Owner, task_id: str
-) -> DeskPost | None:
-    """Return what a commit of a task adds to the mail desk, or None when that is nothing.
-
-    Args:
-        post: What it adds anyway.
-        letters: Letters of agents.
-        asks: The open questions as the commit leaves them.
-        owner: Whose task it is.
-        task_id: The task.
-    """
-    opened, closed = asks.letters()
-    if not (letters or opened or closed):
-        return post
-    post, task = post or DeskPost(swarm=owner.swarm), (owner_name(owner), task_id)
-    asked = (
-        AskRow(each.ref, each.asked, each.asker, *task, each.thread_id, each.created_at)
-        for each in opened
-    )
-    settled = ((each.ref, each.asked) for each in closed)
-    return replace(
-        post,
-        letters=(*post.letters, *letters),
-        asks=(*post.asks, *asked),
-        settled=(*post.settled, *settled),
     )
 
 

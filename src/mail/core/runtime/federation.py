@@ -15,13 +15,13 @@ from pydantic_core import from_json, to_json
 from mail.core.addresses import MAILAddress, create_agent_address, parse_agent_address
 from mail.core.compose import Subject, derived_id
 from mail.core.envelope import Envelope
-from mail.core.interswarm import SILENT, PeerControl, wire_task_id, wrap
+from mail.core.interswarm import MAX_CONTRIBUTORS, SILENT, PeerControl, wire_task_id, wrap
 from mail.core.runtime.active_tasks import ActiveTask, Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.endings import Endings
 from mail.core.runtime.ledger import swarm_in
-from mail.core.runtime.peering import Peering, outbox_rows, swarm_of, with_reports
+from mail.core.runtime.peering import Peering, remote_swarms, swarm_of, with_reports, with_runner
 from mail.core.runtime.subjects import TaskSubject
 from mail.core.runtime.transaction import Ending, TaskChange
 from mail.core.runtime.turn_result import TurnResult
@@ -29,7 +29,7 @@ from mail.core.runtime.waiting import Report, acting, stuck, swarm_of_node, wait
 from mail.core.tasks import TaskState
 from mail.db.commit import Commit
 from mail.db.ledger import LedgerPart
-from mail.db.records import TaskRow
+from mail.db.records import OutboxRow, TaskRow
 
 if TYPE_CHECKING:
     from mail.core.wire import MAILInterswarmMessage
@@ -71,16 +71,37 @@ class FederationSubject(TaskSubject):
     def _send(
         self, mail: Mail, envelope: Envelope, control: PeerControl | None, *, by_runtime: bool
     ) -> None:
-        task = mail.task
-        rows = outbox_rows(
-            self.context.owner,
-            task.row,
-            envelope,
-            mail.moment,
-            nodes=task.peering.told if task.peering else (),
-            by_runtime=by_runtime,
-            control=control,
-        )
+        """Add a message's mail for other swarms, a row for each of them.
+
+        No agent hears what becomes of mail ``by_runtime``.
+        """
+        task, owner, rows = mail.task, self.context.owner, []
+        contributors = with_runner(task.row.task_contributors, str(owner))
+        for peer in remote_swarms(envelope, owner.swarm):
+            # It is told of its own nodes that have written: it may have several parts in the task.
+            told = task.peering.told if task.peering else ()
+            nodes = (node for node in told if swarm_of_node(node) == peer)
+            names = tuple(dict.fromkeys((*contributors, *nodes)))[:MAX_CONTRIBUTORS]
+            wrapper = wrap(
+                envelope,
+                peer,
+                wire_id=wire_task_id(owner.role, task.task_id),
+                task_owner=task.row.task_owner,
+                contributors=names,
+                control=(control or PeerControl())._replace(runner=str(owner)),
+            )
+            rows.append(
+                OutboxRow(
+                    task_id=task.task_id,
+                    peer=peer,
+                    message_id=envelope.id,
+                    sender="" if by_runtime else envelope.sender["address"],
+                    kind=envelope.kind,
+                    ref=envelope.ref,
+                    wrapper=to_json(wrapper).decode(),
+                    created_at=mail.moment,
+                )
+            )
         if not rows:
             return
         peering = task.peers()

@@ -37,7 +37,7 @@ from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.histories import edit_entry
 from mail.core.runtime.ledger import swarm_in
 from mail.core.runtime.mailbox import LaneKey
-from mail.core.runtime.tool_dispatch import check_action_arguments, fits, is_long
+from mail.core.runtime.tool_dispatch import check_action_arguments, fits
 from mail.core.runtime.turn import Control, ControlKind
 from mail.core.runtime.turn_result import EventDraft, TurnResult, storable
 from mail.core.tools.call import AgentToolCall, problem_of_arguments, to_be_answered
@@ -417,17 +417,6 @@ def check(row: CallRow, answer: Answer, by: Answerer, context: RuntimeContext) -
         if answer.action not in ("", asked["action"]) or given != asked["args"]:
             raise ApprovalError("to run the call with other arguments, answer with 'edit'")
     return Answer(answer.type)
-
-
-async def checked(row: CallRow, answer: Answer, by: Answerer, context: RuntimeContext) -> Answer:
-    """Check an answer as `check` does; in a thread if its arguments are long.
-
-    Raises:
-        ApprovalClosed, ApprovalError, Forbidden: see `check`.
-    """
-    if not is_long(answer.args):
-        return check(row, answer, by, context)
-    return await asyncio.to_thread(check, row, answer, by, context)
 
 
 def _check_edit(row: CallRow, answer: Answer, context: RuntimeContext) -> Answer:

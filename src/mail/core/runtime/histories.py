@@ -185,48 +185,37 @@ def edited_history(entries: Sequence[Entry]) -> list[Entry]:
         given = {str(entry["call_id"]): entry["arguments"]}
         for place in range(len(edited) - 1, -1, -1):
             changed = with_arguments(edited[place], given)
-            if changed != edited[place]:
+            if changed is not edited[place]:
                 edited[place] = changed
                 break
-            if _has_call(edited[place], given):
-                break  # it was edited to the same
     return edited
 
 
-def _has_call(entry: Entry, given: Mapping[str, Any]) -> bool:
-    calls, blocks = entry.get("tool_calls") or (), entry.get("content")
-    if entry.get("role") == "assistant" and isinstance(blocks, list):
-        calls = [*calls, *blocks]
-    ids = [call.get("id") for call in calls if isinstance(call, dict)]
-    if entry.get("type") == "function_call":
-        ids.append(entry.get("call_id"))
-    return any(each in given for each in ids)
-
-
 def with_arguments(entry: Entry, given: Mapping[str, dict[str, Any]]) -> Entry:
-    """Return an entry of any format in which calls, by their ids, have the given arguments."""
+    """Return an entry of any format in which calls, by their ids, have the given arguments.
+
+    Without such a call it is the entry itself.
+    """
     if entry.get("type") == "function_call" and entry.get("call_id") in given:
         return entry | {"arguments": to_json(given[entry["call_id"]]).decode()}
     changed = entry
-    if isinstance(calls := entry.get("tool_calls"), list):
-        changed = changed | {"tool_calls": [_chat_call(call, given) for call in calls]}
-    if isinstance(blocks := entry.get("content"), list):
-        changed = changed | {"content": [_block(block, given) for block in blocks]}
+    for name in ("tool_calls", "content"):
+        if isinstance(parts := entry.get(name), list):
+            edited = [_edited(part, given) for part in parts]
+            if any(new is not old for new, old in zip(edited, parts, strict=True)):
+                changed = changed | {name: edited}
     return changed
 
 
-def _chat_call(call: Any, given: Mapping[str, dict[str, Any]]) -> Any:
-    if not isinstance(call, dict) or call.get("id") not in given:
-        return call
-    function = call.get("function") or {}
-    return call | {"function": function | {"arguments": to_json(given[call["id"]]).decode()}}
-
-
-def _block(block: Any, given: Mapping[str, dict[str, Any]]) -> Any:
-    if (
-        not isinstance(block, dict)
-        or block.get("type") != "tool_use"
-        or block.get("id") not in given
-    ):
-        return block
-    return block | {"input": given[block["id"]]}
+def _edited(part: Any, given: Mapping[str, dict[str, Any]]) -> Any:
+    """Return a call of the chat-completions format, or a block of Anthropic's, if it is one."""
+    if not isinstance(part, dict) or part.get("id") not in given:
+        return part
+    arguments = given[part["id"]]
+    if part.get("type") == "tool_use":
+        return part | {"input": arguments}
+    if "function" not in part:
+        return part
+    return part | {
+        "function": (part["function"] or {}) | {"arguments": to_json(arguments).decode()}
+    }

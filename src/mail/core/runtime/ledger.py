@@ -27,6 +27,11 @@ def swarm_in(name: str) -> str:
     return (parse_agent_address(name)[1] or "") if "@" in name else ""
 
 
+def in_swarm(name: str, swarm: str) -> str:
+    """Return an agent's name with its swarm, which is the given one if the name has none."""
+    return name if "@" in name else f"{name}@{swarm}"
+
+
 @dataclass(slots=True, eq=False)
 class Ledger:
     """The open questions of a task, or a change's draft of them: a draft shares what it leaves.

@@ -11,7 +11,6 @@ from mail.core.runtime.active_tasks import ActiveTask, TaskMemory, Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.correspondence import (
     ReceiptNews,
-    desk_post,
     in_thread,
     letter_of,
     letters_in,
@@ -140,8 +139,20 @@ class LetterSubject(TaskSubject):
 
     def collected(self, change: TaskChange, commit: Commit) -> None:
         """Add letters and their questions to a commit; ring for who gets them."""
-        asks, letters = change.memory.asks, change.mail.letters
-        commit.desk = desk_post(commit.desk, letters, asks, self.context.owner, change.task.task_id)
+        letters, (opened, closed) = change.mail.letters, change.memory.asks.letters()
+        if letters or opened or closed:
+            post = commit.desk or DeskPost(swarm=self.context.swarm)
+            task = owner_name(self.context.owner), change.task.task_id
+            asked = (
+                AskRow(q.ref, q.asked, q.asker, *task, q.thread_id, q.created_at) for q in opened
+            )
+            settled = ((question.ref, question.asked) for question in closed)
+            commit.desk = replace(
+                post,
+                letters=(*post.letters, *letters),
+                asks=(*post.asks, *asked),
+                settled=(*post.settled, *settled),
+            )
         if self.context.outside.ring is not None:
             change.on_applied(_ring_for, self.context.outside.ring, commit)
 

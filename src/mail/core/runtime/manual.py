@@ -212,10 +212,6 @@ class ManualSteps:
             raise ProtocolError(
                 "response_targets must be provided for non-broadcast response types"
             )
-        if not 0 <= request.ctx_ratio <= 1:
-            raise ConfigError(
-                f"dynamic_ctx_ratio must be between 0 and 1, got {request.ctx_ratio!r}"
-            )
         self._known("agent target", request.target)
         return ManualStep(
             ref=self.context.clock.new_id(),
@@ -318,5 +314,5 @@ def _check_kinds(request: StepRequest) -> None:
                 f"response_targets must be a list of agent names, got {type(name).__name__} in it"
             )
             raise ProtocolError(text)
-    if isinstance(ratio, bool) or not isinstance(ratio, int | float):
+    if type(ratio) not in (int, float) or not 0 <= ratio <= 1:
         raise ConfigError(f"dynamic_ctx_ratio must be between 0 and 1, got {ratio!r}")

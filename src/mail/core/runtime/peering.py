@@ -4,7 +4,7 @@ It is stored with the task, as JSON, in the commits of mail that comes from ther
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
@@ -12,10 +12,10 @@ from typing import Any, Final
 from pydantic_core import from_json, to_json
 
 from mail.core.envelope import Envelope
-from mail.core.interswarm import MAX_CONTRIBUTORS, PeerControl, wire_task_id, wrap
-from mail.core.runtime.ledger import Ledger, swarm_in
-from mail.core.runtime.waiting import MOST_ASKS, MOST_NODES, Report, swarm_of_node, within_bounds
-from mail.db.records import OutboxRow, Owner, TaskRow
+from mail.core.interswarm import PeerControl
+from mail.core.runtime.ledger import swarm_in
+from mail.core.runtime.waiting import MOST_NODES, Report, swarm_of_node, within_bounds
+from mail.db.records import OutboxRow
 
 _STORED: Final = ("writers", "met", "contacts", "sent", "taken", "plain", "firsthand", "told")
 _ACCOUNTS: Final = (*_STORED, "known", "unsent")
@@ -150,27 +150,6 @@ class Peering:
             self.news = True
         self.told[teller] = {report.node: report.at for report in reports}
 
-    def report(
-        self, node: str, at: str, asks: Ledger, *, over: bool = False, acts: bool = False
-    ) -> Report:
-        """Return what this side says when nothing goes on here.
-
-        Args:
-            node: The name of this side.
-            at: The time.
-            asks: The open questions.
-            over: Its part has ended.
-            acts: See `mail.core.runtime.waiting.Report`.
-        """
-        waited = {swarm_in(each.asked) for each in asks.waited("peer")}
-        speaking = {swarm_of_node(name) for name in self.told}
-        plain = self.plain - waited - speaking
-        sent = {peer: count for peer, count in self.sent.items() if count and peer not in plain}
-        taken = {name: count for name, count in self.taken.items() if count}
-        swarm = swarm_of_node(node)
-        pairs = [] if over else [(f"{a}@{swarm}", _full(b, swarm)) for a, b in asks.pairs()]
-        return Report(node, at, sent, taken, tuple(pairs[:MOST_ASKS]), acts and not over)
-
     def latest(self, report: Report) -> Report:
         """Return this side's report, with the time since when it says the same."""
         if self.own is None or self.own._replace(at=report.at) != report:
@@ -200,10 +179,6 @@ class Peering:
         return {other for name, other in self.met if name in (agent, "all")}
 
 
-def _full(name: str, swarm: str) -> str:
-    return name if "@" in name else f"{name}@{swarm}"
-
-
 def with_reports(row: OutboxRow, reports: Sequence[Report]) -> OutboxRow:
     """Return mail with what its sender knows of waiting."""
     wrapper = from_json(row.wrapper)
@@ -211,61 +186,6 @@ def with_reports(row: OutboxRow, reports: Sequence[Report]) -> OutboxRow:
     control = control._replace(reports=tuple(report.to_wire() for report in reports))
     wrapper["metadata"] = control.to_metadata()
     return row._replace(wrapper=to_json(wrapper).decode())
-
-
-def outbox_rows(
-    owner: Owner,
-    row: TaskRow,
-    envelope: Envelope,
-    created_at: str,
-    *,
-    nodes: Iterable[str] = (),
-    by_runtime: bool = False,
-    control: PeerControl | None = None,
-) -> list[OutboxRow]:
-    """Return a message's mail for other swarms, one row for each of them.
-
-    Args:
-        owner: Whose task it is.
-        row: Its task.
-        envelope: The message, from a local agent.
-        created_at: When it is sent.
-        nodes: The nodes of other swarms that have written: a swarm is told of its own, for it may
-            have several parts in the task.
-        by_runtime: No agent wrote it, and none is to hear what becomes of it.
-        control: What it means to the runtime there.
-    """
-    contributors = with_runner(row.task_contributors, str(owner))
-    control = (control or PeerControl())._replace(runner=str(owner))
-    rows = []
-    for peer in remote_swarms(envelope, owner.swarm):
-        wrapper = wrap(
-            envelope,
-            peer,
-            wire_id=wire_task_id(owner.role, row.task_id),
-            task_owner=row.task_owner,
-            contributors=_with_nodes(contributors, nodes, peer),
-            control=control,
-        )
-        rows.append(
-            OutboxRow(
-                task_id=row.task_id,
-                peer=peer,
-                message_id=envelope.id,
-                sender="" if by_runtime else envelope.sender["address"],
-                kind=envelope.kind,
-                ref=envelope.ref,
-                wrapper=to_json(wrapper).decode(),
-                created_at=created_at,
-            )
-        )
-    return rows
-
-
-def _with_nodes(contributors: Sequence[str], nodes: Iterable[str], peer: str) -> tuple[str, ...]:
-    """Return contributors and the nodes of a peer, as many as there may be."""
-    own = (node for node in nodes if swarm_of_node(node) == peer)
-    return tuple(dict.fromkeys((*contributors, *own)))[:MAX_CONTRIBUTORS]
 
 
 def with_runner(contributors: Sequence[str], runner: str) -> tuple[str, ...]:

@@ -71,7 +71,9 @@ class Scheduler:
     async def _run(self, turn: Turn) -> None:
         handle = turn.handle
         turn.begun = True
-        begin(self._log_context(turn))  # for good: every turn has an asyncio task of its own
+        task, owner = turn.task, self.context.owner
+        # For good: every turn has an asyncio task of its own.
+        begin(LogContext(task.request_id, task.task_id, turn.agent, owner.role, owner.id))
         try:
             if not turn.abandoned:  # it may have been, between its claim and now
                 await self.run_turn(turn)
@@ -102,11 +104,6 @@ class Scheduler:
             self.context.status.abandoned -= 1
         elif self.context.settings.turn_limit is not None:
             self.context.settings.turn_limit.leave()
-
-    def _log_context(self, turn: Turn) -> LogContext:
-        owner = self.context.owner
-        task = turn.task
-        return LogContext(task.request_id, task.task_id, turn.agent, owner.role, owner.id)
 
     def _let_go(self, turn: Turn) -> None:
         """Forget a turn without consuming its mail."""

@@ -93,7 +93,8 @@ class SetAside:
     ) -> str:
         """Return why a message is not delivered again, or no text."""
         agent = row.delivery.recipient
-        if self.context.host or _is_foreign(envelope):
+        foreign = envelope.kind == "request" and bool(swarm_of(envelope.sender))
+        if self.context.host or foreign:
             return "whoever asked was told of the failure, and has to ask again"
         if agent not in self.context.agents:
             return f"agent '{agent}' has gone"
@@ -125,11 +126,6 @@ class SetAside:
                 yield change
         except StoreConflict:  # another process, while this one was not looking
             raise NotSetAside(task.task_id, row.delivery.seq) from None
-
-
-def _is_foreign(envelope: Envelope) -> bool:
-    """Tell whether an agent of another swarm asks something: it has got its answer."""
-    return envelope.kind == "request" and bool(swarm_of(envelope.sender))
 
 
 def _told(kind: str, row: AsideRow, by: Answerer) -> EventDraft:

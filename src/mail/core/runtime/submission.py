@@ -16,12 +16,13 @@ from mail.core.envelope import Envelope
 from mail.core.runtime.active_tasks import ActiveTask, TaskClock
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import MailDelivery
-from mail.core.runtime.held_calls import Answered, Decision, checked, decide, resume
+from mail.core.runtime.held_calls import Answered, Decision, check, decide, resume
 from mail.core.runtime.mailbox import Hold
 from mail.core.runtime.peering import swarm_of
 from mail.core.runtime.policy import local_recipients
 from mail.core.runtime.recovery import TaskLoader
 from mail.core.runtime.settings import UNSET, Unset
+from mail.core.runtime.tool_dispatch import is_long
 from mail.core.runtime.transaction import (
     TaskChange,
     delete,
@@ -420,7 +421,9 @@ class Submissions:
             row = next(rows, None)
             if row is None:
                 raise UnknownApproval
-            answer = await checked(row, answer, by, self.context)
+            given = row, answer, by, self.context
+            long = is_long(answer.args)
+            answer = await asyncio.to_thread(check, *given) if long else check(*given)
             async with TaskChange(self.context, task, patient=False) as change:
                 newest = change.memory.calls.get(row.key)
                 if newest is not row:  # its run has ended meanwhile

@@ -298,7 +298,7 @@ class TaskChange:
             if context.settings.quota is not None:
                 added = self.receipt.added + size_beside_task(commit)
                 context.settings.quota.wrote(context.owner, added)
-            task.account.bytes = self.receipt.bytes
+            task.bytes = self.receipt.bytes
             if self.waiter is not None:
                 self._let_wait(self.waiter)
         self._do_applied()

@@ -149,10 +149,9 @@ def refusal(turn: Turn, history_bytes: int, context: RuntimeContext) -> str | No
     if task.exhausted is not None:
         return task.exhausted
     most = settings.task_byte_limit
-    if most is not None and task.account.bytes >= most:
+    if most is not None and task.bytes >= most:
         return (
-            f"the records of the task take {task.account.bytes:,} bytes; its limit is {most:,}, "
-            f"so {_FULL}"
+            f"the records of the task take {task.bytes:,} bytes; its limit is {most:,}, so {_FULL}"
         )
     return _over_budget(task, agent, settings)
 

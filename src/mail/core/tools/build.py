@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from pydantic_core import from_json, to_json
 
@@ -48,70 +48,51 @@ def _addressed(
     return tool
 
 
-def create_request_tool(
-    targets: Sequence[str], enable_interswarm: bool = False, style: ToolStyle = "completions"
-) -> Tool:
-    """Build ``send_request`` for the given targets."""
-    return _addressed("send_request", targets, enable_interswarm, style)
+class _AddressedMaker(Protocol):
+    def __call__(
+        self,
+        targets: Sequence[str],
+        enable_interswarm: bool = False,
+        style: ToolStyle = "completions",
+    ) -> Tool: ...
 
 
-def create_response_tool(
-    targets: Sequence[str], enable_interswarm: bool = False, style: ToolStyle = "completions"
-) -> Tool:
-    """Build ``send_response`` for the given targets."""
-    return _addressed("send_response", targets, enable_interswarm, style)
+class _PlainMaker(Protocol):
+    def __call__(self, style: ToolStyle = "completions") -> Tool: ...
 
 
-def create_interrupt_tool(
-    targets: Sequence[str], enable_interswarm: bool = False, style: ToolStyle = "completions"
-) -> Tool:
-    """Build ``send_interrupt`` for the given targets."""
-    return _addressed("send_interrupt", targets, enable_interswarm, style)
+def _addressed_maker(name: str) -> _AddressedMaker:
+    def create(
+        targets: Sequence[str],
+        enable_interswarm: bool = False,
+        style: ToolStyle = "completions",
+    ) -> Tool:
+        return _addressed(name, targets, enable_interswarm, style)
+
+    create.__doc__ = f"Build ``{name}`` for the given targets."
+    return create
 
 
-def create_broadcast_tool(style: ToolStyle = "completions") -> Tool:
-    """Build ``send_broadcast``."""
-    return _plain("send_broadcast", style)
+def _plain_maker(name: str) -> _PlainMaker:
+    def create(style: ToolStyle = "completions") -> Tool:
+        return _plain(name, style)
+
+    create.__doc__ = f"Build ``{name}``."
+    return create
 
 
-def create_interswarm_broadcast_tool(style: ToolStyle = "completions") -> Tool:
-    """Build ``send_interswarm_broadcast``."""
-    return _plain("send_interswarm_broadcast", style)
-
-
-def create_swarm_discovery_tool(style: ToolStyle = "completions") -> Tool:
-    """Build ``discover_swarms``."""
-    return _plain("discover_swarms", style)
-
-
-def create_acknowledge_broadcast_tool(style: ToolStyle = "completions") -> Tool:
-    """Build ``acknowledge_broadcast``."""
-    return _plain("acknowledge_broadcast", style)
-
-
-def create_ignore_broadcast_tool(style: ToolStyle = "completions") -> Tool:
-    """Build ``ignore_broadcast``."""
-    return _plain("ignore_broadcast", style)
-
-
-def create_await_message_tool(style: ToolStyle = "completions") -> Tool:
-    """Build ``await_message``."""
-    return _plain("await_message", style)
-
-
-def create_help_tool(style: ToolStyle = "completions") -> Tool:
-    """Build ``help``."""
-    return _plain("help", style)
-
-
-def create_search_memory_tool(style: ToolStyle = "completions") -> Tool:
-    """Build ``search_memory``."""
-    return _plain("search_memory", style)
-
-
-def create_task_complete_tool(style: ToolStyle = "completions") -> Tool:
-    """Build ``task_complete``."""
-    return _plain("task_complete", style)
+create_request_tool: Final = _addressed_maker("send_request")
+create_response_tool: Final = _addressed_maker("send_response")
+create_interrupt_tool: Final = _addressed_maker("send_interrupt")
+create_broadcast_tool: Final = _plain_maker("send_broadcast")
+create_interswarm_broadcast_tool: Final = _plain_maker("send_interswarm_broadcast")
+create_swarm_discovery_tool: Final = _plain_maker("discover_swarms")
+create_acknowledge_broadcast_tool: Final = _plain_maker("acknowledge_broadcast")
+create_ignore_broadcast_tool: Final = _plain_maker("ignore_broadcast")
+create_await_message_tool: Final = _plain_maker("await_message")
+create_help_tool: Final = _plain_maker("help")
+create_search_memory_tool: Final = _plain_maker("search_memory")
+create_task_complete_tool: Final = _plain_maker("task_complete")
 
 
 def create_mail_tools(
@@ -153,8 +134,9 @@ def create_letter_tools(
     style: ToolStyle = "completions", exclude_tools: Collection[str] | None = None
 ) -> list[Tool]:
     """Build the tools of an agent that may write to participants."""
-    names = [spec.name for spec in CATALOGUE.values() if spec.letters]
-    return _create(names, (), False, style, exclude_tools)
+    return _create(
+        [s.name for s in CATALOGUE.values() if s.letters], (), False, style, exclude_tools
+    )
 
 
 def create_file_tools(

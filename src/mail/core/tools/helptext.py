@@ -41,6 +41,10 @@ def get_tool_help(tools: Iterable[str]) -> str:
     return "".join(guides)
 
 
+def _guides(tools: Sequence[str]) -> str:  # the function's name is a parameter's, too
+    return get_tool_help(tools).strip()
+
+
 def build_mail_help_string(
     name: str,
     swarm: str,
@@ -66,22 +70,15 @@ def build_mail_help_string(
     if get_summary:
         sections.append(("summary", _page("summary")))
     if get_identity:
-        sections.append(("your identity", _identity(name, swarm)))
+        identity = (
+            f"**Name**: {name}\n"
+            f"**Swarm**: {swarm}\n"
+            f"**Local Address**: {name} (same as name)\n"
+            f"**Interswarm Address**: {name}@{swarm}"
+        )
+        sections.append(("your identity", identity))
     if get_tool_help:
-        sections.append(("tool help", _tool_guides(get_tool_help)))
+        sections.append(("tool help", _guides(get_tool_help)))
     if get_full_protocol:
         sections.append(("full MAIL protocol specification", _specification()))
     return "".join(f"===== {title.upper()} =====\n\n{text}\n\n" for title, text in sections).strip()
-
-
-def _tool_guides(names: Sequence[str]) -> str:
-    return get_tool_help(names).strip()
-
-
-def _identity(name: str, swarm: str) -> str:
-    return (
-        f"**Name**: {name}\n"
-        f"**Swarm**: {swarm}\n"
-        f"**Local Address**: {name} (same as name)\n"
-        f"**Interswarm Address**: {name}@{swarm}"
-    )
