@@ -114,7 +114,7 @@ class MailboxModel(RuleBasedStateMachine):
         assert self.mailbox.large == len(long) * len(LONG)
         for task in ("t1", "t2", "t3"):
             mine = [letter for letter in self.waiting if letter.delivery.task_id == task]
-            assert self.mailbox.waiting(task) == len(mine)
+            assert len(self.mailbox.queued_messages(task)) == len(mine)
             assert self.mailbox.workable(task) == any(
                 lane_of(letter) not in self.blocked for letter in mine
             )
@@ -261,7 +261,9 @@ async def _check(runtime, store, posted, consumed) -> None:  # type: ignore[no-u
         live = runtime._context.active_tasks.get(task.task_id)
         if live is not None and task.status is TaskState.RUNNING:
             at_work = len(live.turns)
-            assert runtime._context.mailbox.waiting(task.task_id) + at_work == len(waiting)
+            assert len(runtime._context.mailbox.queued_messages(task.task_id)) + at_work == len(
+                waiting
+            )
             assert at_work or not live.exhausted, "nobody will end this task"
     assert len(logged) == len(set(logged))
     assert set(posted) <= set(logged)

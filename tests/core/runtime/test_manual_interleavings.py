@@ -68,7 +68,7 @@ def left_over(table: Table) -> Iterator[str]:
         }
         yield from (f"{task.task_id} still holds {what}" for what, kept in held.items() if kept)
         letters = len(context.mailbox.queued_messages(task.task_id))
-        if letters != context.mailbox.waiting(task.task_id):
+        if letters != len(context.mailbox.queued_messages(task.task_id)):
             yield f"{task.task_id}: the mailbox has lost count"
         if task.row.state is TaskState.RUNNING and not letters and not task.waiters:
             yield f"{task.task_id} is kept for nothing"

@@ -626,7 +626,7 @@ class Crowd:
                 for task in runtime._context.active_tasks:
                     busy = {f"{name}@{side.name}" for name in task.turns}
                     busy -= {me} if whose == owner else set()
-                    waiting = runtime._context.mailbox.waiting(task.task_id)
+                    waiting = len(runtime._context.mailbox.queued_messages(task.task_id))
                     if busy or waiting:
                         self.problems.append(f"{me} was refused, but {busy} and {waiting} go on")
 

@@ -164,15 +164,14 @@ class Mailbox:
         self._frozen: dict[str, set[LaneKey]] = {}
         self._seqs: set[int] = set()
         self._ready: list[tuple[int, int, LaneKey]] = []
-        self._counts: dict[str, int] = {}
         self._manual = False
 
     def __len__(self) -> int:
         return len(self._seqs)
 
-    def waiting(self, task_id: str) -> int:
-        """Return how many messages of a task wait."""
-        return self._counts.get(task_id, 0)
+    def waiting(self, task_id: str) -> bool:
+        """Tell whether messages of a task wait."""
+        return any(lane.queued_messages for lane in self._tasks.get(task_id, {}).values())
 
     @property
     def offers(self) -> bool:
@@ -217,7 +216,6 @@ class Mailbox:
         lane.queued_messages = [pair for pair in lane.queued_messages if pair[1].seq not in seqs]
         heapq.heapify(lane.queued_messages)
         self._seqs -= seqs
-        self._counts[key.task_id] -= len(seqs)
         self._offer_or_forget(lane)
 
     def workable(self, task_id: str) -> bool:
@@ -259,10 +257,8 @@ class Mailbox:
             return
         self._seqs.add(queued.seq)
         self.large += queued.large
-        delivery = queued.delivery
         lane = self._lane(queued.lane)
         heapq.heappush(lane.queued_messages, (self._place(queued), queued))
-        self._counts[delivery.task_id] = self._counts.get(delivery.task_id, 0) + 1
         if lane.queued_messages[0][1] is queued:
             self._offer(lane)
 
@@ -283,7 +279,6 @@ class Mailbox:
             heapq.heappop(lane.queued_messages)
             lane.busy, lane.worked_on = True, head.large
             self._seqs.discard(seq)
-            self._counts[lane.key.task_id] -= 1
             return head
         return None
 
@@ -339,7 +334,6 @@ class Mailbox:
             lane.blocked = False
             self._offer_or_forget(lane)
         self._held.pop(task_id, None)
-        self._counts.pop(task_id, None)
         self._seqs.difference_update(queued.seq for _, queued in dropped)
         self.large -= sum([queued.large for _, queued in dropped])
         return [queued for _, queued in sorted(dropped, key=lambda pair: pair[0])]
@@ -382,5 +376,3 @@ class Mailbox:
             siblings.pop(lane.key.agent, None)
             if not siblings:
                 del self._tasks[lane.key.task_id]
-                if not self._counts.get(lane.key.task_id):
-                    self._counts.pop(lane.key.task_id, None)

@@ -123,12 +123,7 @@ class PeerDoor:
         """Store mail of a peer and hand it out; return the receipt.
 
         Raises:
-            UnknownTask: it cannot open a task, and there is none.
-            UnknownAgent: a recipient is not here, or out of the peer's reach.
-            TaskTaken: the task is another owner's.
-            ProtocolError: it is not for that peer to say.
-            ShuttingDown: the runtime takes no more mail.
-            StoreError: it could not be stored.
+            MAILError: see `mail.core.runtime.runtime.MAILRuntime.take_peer_mail`.
         """
         if mail.control is not None and mail.control.is_silent:
             return await self._hear(mail)

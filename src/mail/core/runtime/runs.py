@@ -1,7 +1,7 @@
 """A caller's handle on one run: its result, or its events as they happen."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,6 +10,7 @@ from mail.core.events import TERMINAL_KINDS, TaskEvent
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.waiters import RunEnd, RunResult, Waiter
 from mail.errors import MAILError, ShuttingDown, TaskTimeout
+from mail.services.event_log import Subscription
 
 
 @dataclass(slots=True, eq=False)
@@ -76,24 +77,17 @@ class Run:
         Raises:
             MAILError: the run was not requested with ``streamed``.
         """
-        subscription = self.waiter.subscription
-        if subscription is None:
+        stream = self.waiter.subscription
+        if stream is None:
             raise MAILError("this run was not opened as a stream")
+        reading = _followed(self.context, stream, ping_interval, lambda e: 0 < e.seq == stream.last)
         try:
-            async with aclosing(self.context.events.read(subscription, ping_interval)) as events:
+            async with aclosing(reading) as events:
                 async for event in events:
-                    last = event is not None and 0 < event.seq == subscription.last
-                    yield event or self._note("ping")
-                    if last:
-                        return
+                    yield event
                     del event  # while the next one is awaited, nothing keeps this one
-            if not 0 < subscription.last <= subscription.cursor:
-                yield self._note("server_drain")
         finally:
             self.leave()
-
-    def _note(self, kind: str) -> TaskEvent:
-        return TaskEvent(task_id=self.task_id, kind=kind, timestamp=self.context.clock.now())
 
 
 _LOOK_SECONDS = 15.0
@@ -127,61 +121,64 @@ class FollowedRun:
             ShuttingDown: the runtime stopped first; the task goes on after its restart.
         """
         try:
-            async with asyncio.timeout(timeout):
-                async with aclosing(self._read(_LOOK_SECONDS)) as events:
-                    async for event in events:
-                        if event is not None and self._is_end(event):
-                            return RunEnd.of_event(event)
+            async with asyncio.timeout(timeout), aclosing(self._read(_LOOK_SECONDS)) as events:
+                async for event in events:
+                    if self._is_end(event):
+                        return RunEnd.of_event(event)
         except TimeoutError:
             raise TaskTimeout("The task timed out.", self.task_id) from None
         raise ShuttingDown(self.task_id)
 
     async def events(self, ping_interval: float = 15.0) -> AsyncGenerator[TaskEvent, None]:
         """Yield the run's events up to its end; see `mail.core.runtime.runs.Run.events`."""
-        ended = False
         async with aclosing(self._read(ping_interval)) as events:
             async for event in events:
-                ended = event is not None and self._is_end(event)
-                if event is None:
-                    yield self._note("ping")
-                elif not event.seq or event.seq > self.after:
+                if not event.seq or event.seq > self.after:
                     yield event
                 del event
-        if not ended:
-            yield self._note("server_drain")
 
     def leave(self) -> None:
         """Do nothing: nobody waits before `end` or `events` is called."""
 
+    def _read(self, ping_interval: float) -> AsyncGenerator[TaskEvent, None]:
+        log, after = self.context.events, self.began - 1
+        stream = log.subscribe(self.task_id, after=after, deltas=self.stream_tokens)
+        return _followed(self.context, stream, ping_interval, self._is_end)
+
     def _is_end(self, event: TaskEvent) -> bool:
-        return event.kind in TERMINAL_KINDS and self.message_id not in event.extra.get(
-            "unanswered", ()
-        )
+        unanswered = event.extra.get("unanswered", ())
+        return event.kind in TERMINAL_KINDS and self.message_id not in unanswered
 
-    async def _read(self, look_seconds: float) -> AsyncGenerator[TaskEvent | None, None]:
-        """Yield the run's events from its first one to its end, and None after each silence.
 
-        Stops without an end when the runtime stops.
-        """
-        log = self.context.events
-        subscription = log.subscribe(self.task_id, after=self.began - 1, deltas=self.stream_tokens)
-        try:
-            while True:
-                closing = subscription.closed
-                events = await subscription.take(self.context.store, self.context.owner)
-                quiet = not events
-                while events:
-                    ended = self._is_end(events[0])
-                    yield events.popleft()
-                    if ended:
-                        return
-                if closing and quiet:
+async def _followed(
+    context: RuntimeContext,
+    stream: Subscription,
+    ping_interval: float,
+    is_end: Callable[[TaskEvent], bool],
+) -> AsyncGenerator[TaskEvent, None]:
+    """Yield the events of a stream up to the one that ends it, and unsubscribe.
+
+    A ``ping`` comes after each silence, and ``server_drain`` last if the runtime stops before.
+    """
+
+    def note(kind: str) -> TaskEvent:
+        return TaskEvent(task_id=stream.task_id, kind=kind, timestamp=context.clock.now())
+
+    try:
+        while True:
+            closing = stream.closed
+            events = await stream.take(context.store, context.owner)
+            quiet = not events
+            while events:
+                ended = is_end(events[0])
+                yield events.popleft()
+                if ended:
                     return
-                if quiet and not await subscription.wait(look_seconds):
-                    yield None
-                    subscription.lag()  # who works on the task need not be this runtime
-        finally:
-            log.unsubscribe(subscription)
-
-    def _note(self, kind: str) -> TaskEvent:
-        return TaskEvent(task_id=self.task_id, kind=kind, timestamp=self.context.clock.now())
+            if closing and quiet:
+                break
+            if quiet and not await stream.wait(ping_interval):
+                yield note("ping")
+                stream.lag()  # who works on the task need not be this runtime
+        yield note("server_drain")
+    finally:
+        context.events.unsubscribe(stream)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from mail.core.approvals import Answer, Answerer
 from mail.core.envelope import Envelope
@@ -105,6 +105,10 @@ class RunRequest(NamedTuple):
         return self.once._replace(task_id=task_id, message_id=message_id)
 
 
+_Step: TypeAlias = tuple[Control, str, "asyncio.Future[MAILMessage]"]
+"""The instruction of a manual step, its id, and where its caller waits."""
+
+
 class _Entrance:
     """Lets a few messages in with each pass of the event loop.
 
@@ -190,7 +194,7 @@ class Submissions:
             raise ValueError("the message of a manual step has a step in its control")
         request = RunRequest(message=queued, awaited=False)
         async with self.hold(queued.task_id, new=True) as task:
-            await self._deliver(task, queued, request, control, (step.ref, answer))
+            await self._deliver(task, queued, request, (control, step.ref, answer))
 
     @uninterrupted
     async def cancel(self, task_id: str) -> None:
@@ -342,26 +346,23 @@ class Submissions:
         task: ActiveTask,
         envelope: Envelope,
         request: RunRequest,
-        control: Control | None = None,
-        step: "tuple[str, asyncio.Future[MAILMessage]] | None" = None,
+        step: "_Step | None" = None,
     ) -> Waiter | None:
-        given = task, envelope, request, control, step
         if not task.stored:
             try:
-                return await self._open(*given, new=True)
+                return await self._open(task, envelope, request, step, new=True)
             except KeyTaken:
                 raise
             except StoreConflict:
                 await self.loader.load(task)
-        return await self._open(*given, new=False)
+        return await self._open(task, envelope, request, step, new=False)
 
     async def _open(
         self,
         task: ActiveTask,
         envelope: Envelope,
         request: RunRequest,
-        control: Control | None,
-        step: "tuple[str, asyncio.Future[MAILMessage]] | None",
+        step: "_Step | None",
         *,
         new: bool,
     ) -> Waiter | None:
@@ -374,6 +375,7 @@ class Submissions:
             joins = memory.row.state is TaskState.RUNNING and not new
             if joins and request.offer is not None:
                 raise ProtocolError(_IN_PROGRESS)
+            control, *due = step or (None,)
             self.mail_delivery.add(change.mail, envelope, control)
             self.reopen(change, request, joins=joins)
             if new:
@@ -384,7 +386,7 @@ class Submissions:
             if envelope.sender["address_type"] != "system":
                 change.came.add(envelope.id)
             if step is not None:
-                change.on_applied(self._wait_for_step, task, *step)
+                change.on_applied(self._wait_for_step, task, *due)
             change.commit = Commit(
                 owner=self.context.owner,
                 task=memory.row,

@@ -187,15 +187,12 @@ class TurnEnd:
             if memory.row.state is TaskState.RUNNING:
                 change.on_applied(self.context.mailbox.unhold, task.task_id)
         else:
-            change.on_applied(self._let_go_of_mail, task)
+            change.on_applied(self.context.mailbox.drop, task.task_id)
+            change.on_applied(setattr, task, "loaded", False)
         for turn in others:
             if turn.phase is Phase.MODEL:
                 change.mail.events.extend(turn.reports)
             change.on_applied(self._stop, turn)
-
-    def _let_go_of_mail(self, task: ActiveTask) -> None:
-        self.context.mailbox.drop(task.task_id)
-        task.loaded = False
 
     def _stop(self, turn: Turn) -> None:
         """Cancel a turn whose model has not replied yet; a cancelled task is not gone on with."""
