@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Literal, NamedTuple, Protocol, cast
 
+from pydantic import TypeAdapter, ValidationError
+
 from mail.core.addresses import (
     MAILAddress,
     create_agent_address,
@@ -37,10 +39,8 @@ CONTROL: Final = "mail"
 SILENT: Final = "silent"
 """The status of a control of a message that no agent is to read."""
 
-_EVENTS: Final = ("", "ended", "paused", "results", "waits")
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MARK: Final = "#"
-_UNREADABLE: Final = f"metadata.{CONTROL}: not a note of a MAIL server"
 
 
 class PeerControl(NamedTuple):
@@ -92,23 +92,14 @@ class PeerControl(NamedTuple):
         told = (metadata or {}).get(CONTROL)
         if told is None:
             return None
-        if not isinstance(told, dict):
-            raise ProtocolError(_UNREADABLE)
-        event, status = told.get("event", ""), told.get("status", "")
-        calls, reports = told.get("calls", []), told.get("reports", [])
-        if not (
-            event in _EVENTS
-            and isinstance(status, str)
-            and isinstance(told.get("runner", ""), str)
-            and _are_objects(calls)
-            and _are_objects(reports)
-        ):
-            raise ProtocolError(_UNREADABLE)
-        return cls(event, status, tuple(calls), told.get("runner", ""), tuple(reports))
+        known = told.items() if isinstance(told, dict) else [("event", None)]
+        try:
+            return _CONTROLS.validate_python({k: v for k, v in known if k in cls._fields})
+        except ValidationError:
+            raise ProtocolError(f"metadata.{CONTROL}: not a note of a MAIL server") from None
 
 
-def _are_objects(told: object) -> bool:
-    return isinstance(told, list) and all(isinstance(each, dict) for each in told)
+_CONTROLS: Final = TypeAdapter(PeerControl)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

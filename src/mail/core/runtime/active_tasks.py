@@ -17,7 +17,7 @@ from mail.core.runtime.ledger import Ledger, in_swarm, swarm_in
 from mail.core.runtime.mailbox import QueuedMessage
 from mail.core.runtime.peering import Peering, swarm_of
 from mail.core.runtime.team_waits import TeamWait
-from mail.core.runtime.turn import Control, ControlKind, ManualStep, Origin, Phase
+from mail.core.runtime.turn import Control, ManualStep, Origin, Phase
 from mail.core.runtime.waiters import Waiter
 from mail.core.runtime.waiting import MOST_ASKS, Report, swarm_of_node
 from mail.core.teams import wait_cycle
@@ -80,11 +80,6 @@ class Turn:
         return self.queued.control.step if self.queued.control else None
 
     @property
-    def finishing(self) -> bool:
-        """Tell whether the system asks the agent to finish the run."""
-        return self.queued.control is not None and self.queued.control.kind is ControlKind.FINISH
-
-    @property
     def step(self) -> str:
         """Its identity: the same text when it is run again after a crash."""
         row = self.task.row
@@ -104,12 +99,7 @@ class Turn:
     @property
     def at_limit(self) -> bool:
         """Tell whether the agent is to finish the run because its limit of messages is reached."""
-        return self.finishing and self.control is not None and self.control.reason == "limit"
-
-    @property
-    def decided(self) -> bool:
-        """Tell whether it only carries out what somebody answered about a held call."""
-        return self.control is not None and self.control.decided
+        return self.queued.finish and self.control is not None and self.control.reason == "limit"
 
     @property
     def origin(self) -> Origin | None:
@@ -265,11 +255,8 @@ class TaskMemory:
             node: Its name, as in ``task_contributors``.
             owed: Whether somebody waits for an answer of the run; see `ActiveTask.is_owed`.
         """
-        peering, swarm, is_open = (
-            self.peering or Peering(),
-            swarm_of_node(node),
-            self.row.state.is_open,
-        )
+        peering, swarm = self.peering or Peering(), swarm_of_node(node)
+        is_open = self.row.state.is_open
         waited = {swarm_in(each.asked) for each in self.asks.waited("peer")}
         plain = peering.plain - waited - {swarm_of_node(name) for name in peering.told}
         sent = {peer: count for peer, count in peering.sent.items() if count and peer not in plain}

@@ -74,11 +74,6 @@ class Mail:
         """Tell whether there is nothing to store."""
         return not (self.envelopes or self.events or self.waits or self.queued_messages)
 
-    @property
-    def deliveries(self) -> tuple[Delivery, ...]:
-        """The deliveries for the commit."""
-        return tuple([queued.delivery for queued in self.queued_messages])
-
 
 @dataclass(slots=True, eq=False)
 class MailDelivery:

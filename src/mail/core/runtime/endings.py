@@ -113,10 +113,6 @@ class Endings:
         """
         self._end(change, TaskState.COMPLETED, subject, answer, by=by, **more)
 
-    def complete_quietly(self, change: TaskChange) -> None:
-        """End a task in which nothing happens any more and nobody waits for an answer."""
-        self.complete(change, "nothing is left to do")
-
     def with_what_there_is(self, change: TaskChange, agent: str = "") -> None:
         """End a task that its finisher did not finish with the newest mail it was sent."""
         task, finisher = change.memory, create_agent_address(self.context.parts.finisher)

@@ -576,7 +576,7 @@ def _check_wait(tools: ToolContext, teammate: str) -> None:
     """
     if tools.context.status.manual:
         raise TeamError("waitForReply is not possible in manual mode.")
-    if tools.turn.finishing:
+    if tools.turn.queued.finish:
         raise TeamError("The task is about to end. Do not wait for a reply.")
     if tools.pausing:
         raise TeamError("Make the calls that others answer first, and wait for a reply later.")

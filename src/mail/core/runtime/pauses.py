@@ -34,7 +34,7 @@ class PauseSubject(TaskSubject):
 
     def concluded(self, change: TaskChange, turn: Turn, turn_result: TurnResult) -> None:
         """Note the result of an accepted call, unless the call was closed meanwhile."""
-        if not turn.decided:
+        if not turn.queued.decided:
             return
         accepted, memory = accepted_call(turn), change.memory
         change.on_applied(self._unblock_if_ended, change, turn)

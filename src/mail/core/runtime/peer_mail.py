@@ -578,7 +578,7 @@ class PeerDoor:
             if outcome.state != "delayed":
                 peering.unsent.discard((row.peer, row.message_id))
             if outcome.state == "undeliverable":
-                peering.sent[row.peer] -= not _says_silent(row)
+                peering.sent[row.peer] -= 1
                 asked = memory.asks.find("peer", row.ref, peer=row.peer)
                 lost += [asked] if asked is not None and asked not in lost else []
             for question in lost:
@@ -591,11 +591,9 @@ class PeerDoor:
         self, task: TaskMemory, mail: Mail, row: OutboxRow, outcome: DeliveryOutcome
     ) -> tuple[OutboxChange, list[Question]]:
         """Pack what is told of an outcome; return what becomes of the row, and requests lost."""
-        told = not _says_silent(row)
         if outcome.state == "delivered":
             question = task.asks.find("peer", row.ref, peer=row.peer)
-            if told:
-                mail.events.append(self._sent(row.peer, mail.moment))
+            mail.events.append(self._sent(row.peer, mail.moment))
             self._contribute(task, row.peer, [outcome.runner])
             awaited = row.kind == "request" and question is not None
             return OutboxChange(row.id, "delivered" if awaited else "done"), []
@@ -604,8 +602,7 @@ class PeerDoor:
         )
         if outcome.state == "undeliverable":
             change = change._replace(state="dead")
-        if told:
-            mail.events.append(self._error(row, outcome, mail.moment))
+        mail.events.append(self._error(row, outcome, mail.moment))
         return change, self._tell_sender(task, mail, row, outcome)
 
     def _tell_sender(
@@ -645,14 +642,6 @@ class PeerDoor:
 
 def _says(mail: PeerMail) -> str:
     return mail.control.event if mail.control else ""
-
-
-def _says_silent(row: OutboxRow) -> bool:
-    """Tell whether mail is what earlier versions sent in place of a hint."""
-    if row.sender:
-        return False
-    control = PeerControl.from_metadata(from_json(row.wrapper).get("metadata"))
-    return control is not None and control.is_silent
 
 
 def _addressed_to(row: OutboxRow) -> str:

@@ -203,8 +203,7 @@ class TaskChange:
                 return None
             commit = self.commit = Commit(self.context.owner, self.task.row)
         if mail is not None:
-            if mail.queued_messages:
-                commit.deliveries = mail.deliveries
+            commit.deliveries = tuple([queued.delivery for queued in mail.queued_messages])
             commit.events = (*commit.events, *mail.events)
             commit.outbox += mail.outbox
             calls += mail.waits

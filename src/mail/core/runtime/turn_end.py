@@ -27,6 +27,7 @@ from mail.db.records import HistoryRow
 
 logger = logging.getLogger(__name__)
 
+_NOTHING_LEFT: Final = "nothing is left to do"
 _LIMIT_ENDED: Final = "the step limit ended a run (task_message_limit)"
 
 
@@ -92,7 +93,7 @@ class TurnEnd:
         limit = task.row.max_steps
         if limit is None or turn.manual or task.steps < max(limit, 1):
             return False
-        if turn.finishing or turn.queued.filed or turn.decided:
+        if turn.queued.finish or turn.queued.filed or turn.queued.decided:
             return False
         async with TaskChange(self.context, task, turn) as change:
             change.on_applied(partial(self.mail_delivery.end_turn, turn, put_back=True))
@@ -182,7 +183,7 @@ class TurnEnd:
             others = [
                 turn
                 for turn in others
-                if (turn.finishing and turn.queued is not memory.finish) or turn.queued.of_step
+                if (turn.queued.finish and turn.queued is not memory.finish) or turn.queued.of_step
             ]
             if memory.row.state is TaskState.RUNNING:
                 change.on_applied(self.context.mailbox.unhold, task.task_id)
@@ -217,7 +218,9 @@ class TurnEnd:
         memory.note_read(turn, turn_result.handled)
         if turn_result.mail and memory.row.state is not TaskState.CANCELLED:
             self._send(change, turn_result)
-        late = turn.finishing and turn.queued is not memory.finish  # the run has ended otherwise
+        late = (
+            turn.queued.finish and turn.queued is not memory.finish
+        )  # the run has ended otherwise
         memory.finish = None if memory.finish is turn.queued else memory.finish
         if memory.row.state.is_open and not late:
             follow_up = self._decide(change, turn, turn_result)
@@ -374,11 +377,11 @@ class TurnEnd:
             return
         elsewhere = memory.host or memory.guest
         if memory.guest and memory.handled:
-            self.endings.complete_quietly(change)
+            self.endings.complete(change, _NOTHING_LEFT)
         elif change.is_owed if elsewhere else memory.row.awaited:
             self.endings.rouse(change)
         elif elsewhere:
-            self.endings.complete_quietly(change)
+            self.endings.complete(change, _NOTHING_LEFT)
 
     def _come_back(self, task: ActiveTask, queued: QueuedMessage) -> None:
         task.arriving -= 1

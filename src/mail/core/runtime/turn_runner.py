@@ -206,7 +206,8 @@ def take_text(turn: Turn, turn_result: TurnResult, reply: Reply, context: Runtim
     Raises:
         AgentError: the agent was asked to mend its reply already and did not.
     """
-    text = _text_of(reply)
+    said = (call.tool_args.get("content") for call in reply.calls if call.tool_name == TEXT_TOOL)
+    text = "\n".join(str(each) for each in said if each) or (reply.text or "")
     asker = _asker(turn)
     if turn.manual is not None:
         _speak(turn, turn_result, text, context)
@@ -215,7 +216,7 @@ def take_text(turn: Turn, turn_result: TurnResult, reply: Reply, context: Runtim
         _repair(turn, turn_result, _NOTHING, context.settings.max_repairs)
     elif _is_held(turn, asker, context):
         _repair(turn, turn_result, _HELD, 1)
-    elif turn.finishing:
+    elif turn.queued.finish:
         turn_result.completes = text
     elif asker is not None and asker.address_type == "agent":
         _respond(turn, turn_result, text, asker.address, context)
@@ -227,7 +228,7 @@ def take_text(turn: Turn, turn_result: TurnResult, reply: Reply, context: Runtim
 
 def _is_held(turn: Turn, asker: Origin | None, context: RuntimeContext) -> bool:
     """Tell whether text would do what a tool does whose calls wait for a person."""
-    answers = asker is not None and asker.address_type == "agent" and not turn.finishing
+    answers = asker is not None and asker.address_type == "agent" and not turn.queued.finish
     tool = "send_response" if answers else "task_complete"
     return (
         tool in context.parts.breakpoint_tools
@@ -268,15 +269,6 @@ def _asker(turn: Turn) -> Origin | None:
     """
     resumed = turn.control is not None and turn.control.kind is ControlKind.RESUME
     return turn.origin if resumed or turn.envelope.sender["address_type"] != "system" else None
-
-
-def _text_of(reply: Reply) -> str:
-    spoken = [
-        str(call.tool_args.get("content") or "")
-        for call in reply.calls
-        if call.tool_name == TEXT_TOOL
-    ]
-    return "\n".join(filter(None, spoken)) or (reply.text or "")
 
 
 def _respond(
@@ -380,7 +372,7 @@ class TurnRunner:
                 )
                 await self._fail(turn, failure, dead=True)
                 return
-            if turn.decided:
+            if turn.queued.decided:
                 await self._carry_out(turn, journal)
                 return
             turn.counted = True
@@ -453,7 +445,7 @@ class TurnRunner:
             found = await self.context.store.journal(self.context.owner, turn.seq)
             rows = {row.key: row for row in found}
         restarted, queued.recovered = queued.recovered and REPLY_KEY not in rows, False
-        if restarted and not turn.decided:
+        if restarted and not turn.queued.decided:
             event = EventDraft(
                 "turn_restarted", f"agent {turn.agent} starts over", {"caller": turn.agent}
             )
@@ -623,7 +615,7 @@ class TurnRunner:
             turn_result.log("mail_set_aside", text, **told)
         else:
             turn_result.events.extend(turn.reports)
-        if turn.decided:
+        if turn.queued.decided:
             turn_result.give_up(accepted_call(turn), reason)
         else:
             turn_result.failure = reason
@@ -659,7 +651,7 @@ def _forced_by_offer(turn: Turn, offer: Offer) -> ToolChoice | None:
 def _choice(turn: Turn) -> ToolChoice:
     if turn.manual is not None:
         return "auto"
-    if turn.finishing:
+    if turn.queued.finish:
         return dict(_FORCED)
     return _forced_by_offer(turn, _offer_for(turn)) or "required"
 
