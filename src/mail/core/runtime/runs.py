@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from mail.core.events import TERMINAL_KINDS, TaskEvent
@@ -80,7 +81,12 @@ class Run:
         stream = self.waiter.subscription
         if stream is None:
             raise MAILError("this run was not opened as a stream")
-        reading = _followed(self.context, stream, ping_interval, lambda e: 0 < e.seq == stream.last)
+
+        def is_end(event: TaskEvent) -> bool:  # who resumes a manual step gets an end of its own
+            own = 0 < event.seq == stream.last
+            return own or _ends(event, self.waiter.message_id)
+
+        reading = _followed(self.context, stream, ping_interval, is_end)
         try:
             async with aclosing(reading) as events:
                 async for event in events:
@@ -123,7 +129,7 @@ class FollowedRun:
         try:
             async with asyncio.timeout(timeout), aclosing(self._read(_LOOK_SECONDS)) as events:
                 async for event in events:
-                    if self._is_end(event):
+                    if _ends(event, self.message_id):
                         return RunEnd.of_event(event)
         except TimeoutError:
             raise TaskTimeout("The task timed out.", self.task_id) from None
@@ -143,11 +149,14 @@ class FollowedRun:
     def _read(self, ping_interval: float) -> AsyncGenerator[TaskEvent, None]:
         log, after = self.context.events, self.began - 1
         stream = log.subscribe(self.task_id, after=after, deltas=self.stream_tokens)
-        return _followed(self.context, stream, ping_interval, self._is_end)
+        is_end = partial(_ends, message_id=self.message_id)
+        return _followed(self.context, stream, ping_interval, is_end)
 
-    def _is_end(self, event: TaskEvent) -> bool:
-        unanswered = event.extra.get("unanswered", ())
-        return event.kind in TERMINAL_KINDS and self.message_id not in unanswered
+
+def _ends(event: TaskEvent, message_id: str) -> bool:
+    """Tell whether an event ends the run that a message has begun."""
+    unanswered = event.extra.get("unanswered", ())
+    return event.kind in TERMINAL_KINDS and message_id not in unanswered
 
 
 async def _followed(

@@ -346,7 +346,7 @@ class Submissions:
         task: ActiveTask,
         envelope: Envelope,
         request: RunRequest,
-        step: "_Step | None" = None,
+        step: _Step | None = None,
     ) -> Waiter | None:
         if not task.stored:
             try:
@@ -362,7 +362,7 @@ class Submissions:
         task: ActiveTask,
         envelope: Envelope,
         request: RunRequest,
-        step: "_Step | None",
+        step: _Step | None,
         *,
         new: bool,
     ) -> Waiter | None:
