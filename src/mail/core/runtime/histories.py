@@ -111,12 +111,9 @@ class Histories:
         for history in self._lanes.values():
             if self._size + more <= self._most:
                 return
-            self._let_go(history)
-
-    def _let_go(self, history: History) -> None:
-        if history.in_memory:
-            self._size -= history.size
-            history.entries, history.in_memory = [], False
+            if history.in_memory:
+                self._size -= history.size
+                history.entries, history.in_memory = [], False
 
     def append(self, key: LaneKey, entries: Iterable[Entry], written: Iterable[str]) -> None:
         """Add committed entries, with the texts that they are written as."""

@@ -50,16 +50,14 @@ class Run:
         """
         timer = None
         if timeout is not None:
-            timer = asyncio.get_running_loop().call_later(timeout, self._time_out)
+            late = TaskTimeout("The task timed out.", self.task_id)
+            timer = asyncio.get_running_loop().call_later(timeout, self.waiter.fail, late)
         try:
             return await self.waiter.future
         finally:
             if timer is not None:
                 timer.cancel()
             self.waiter.leave()
-
-    def _time_out(self) -> None:
-        self.waiter.fail(TaskTimeout("The task timed out.", self.task_id))
 
     async def end(self, timeout: float | None = 3600.0) -> RunEnd:
         """Wait for the end of the run, and return it as its terminal event tells it.

@@ -35,7 +35,7 @@ from mail.core.runtime.settings import UNSET, RuntimeSettings, Unset
 from mail.core.runtime.subjects import together
 from mail.core.runtime.submission import RunRequest, Submissions
 from mail.core.runtime.teams import TeamSubject
-from mail.core.runtime.tool_dispatch import ActionRunner, ToolDispatcher
+from mail.core.runtime.tool_dispatch import ToolDispatcher
 from mail.core.runtime.transaction import log_reports
 from mail.core.runtime.turn_end import TurnEnd
 from mail.core.runtime.turn_runner import TurnRunner
@@ -191,7 +191,7 @@ class MAILRuntime(Federation, RuntimeViews):
             federation,
         )
         context.wake = self._scheduler.pump
-        tool_dispatcher = ToolDispatcher(context, ActionRunner(context))
+        tool_dispatcher = ToolDispatcher(context)
         turns = TurnRunner(context, tool_dispatcher, self._turn_end)
         self._scheduler.run_turn = turns.run
         loader = TaskLoader(context, mail_delivery, self._turn_end)

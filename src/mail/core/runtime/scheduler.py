@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from mail.core.runtime.active_tasks import Turn
 from mail.core.runtime.context import RuntimeContext
-from mail.core.runtime.mailbox import QueuedMessage
 from mail.core.runtime.transaction import uncount_attempt
 from mail.logcontext import LogContext, begin
 
@@ -47,15 +46,6 @@ class Scheduler:
         queued = self.context.mailbox.claim()
         if queued is None:
             return False
-        self._start(queued)
-        return True
-
-    @property
-    def at_work(self) -> int:
-        """The number of turns that are under way; abandoned ones do not count."""
-        return len(self.active) - self.context.status.abandoned
-
-    def _start(self, queued: QueuedMessage) -> None:
         delivery = queued.delivery
         task = self.context.active_tasks.get(delivery.task_id)
         if task is None:
@@ -67,6 +57,12 @@ class Scheduler:
         handle = loop.create_task(self._run(turn), name=f"turn {turn.agent}")
         turn.handle = handle
         self.active[handle] = turn
+        return True
+
+    @property
+    def at_work(self) -> int:
+        """The number of turns that are under way; abandoned ones do not count."""
+        return len(self.active) - self.context.status.abandoned
 
     async def _run(self, turn: Turn) -> None:
         handle = turn.handle

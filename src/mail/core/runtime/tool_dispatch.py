@@ -65,7 +65,6 @@ class ToolDispatcher:
     """Carries out the calls of a turn and gathers their outcomes in its draft."""
 
     context: RuntimeContext
-    actions: "ActionRunner"
 
     async def run(
         self,
@@ -101,7 +100,7 @@ class ToolDispatcher:
             handler = HANDLERS.get(call.tool_name)
             if handler is None:
                 key = f"{index}:{call.tool_call_id}"
-                return await self.actions.run(tools.turn, turn_result, call, key, journal.get(key))
+                return await self._run_action(tools.turn, turn_result, call, key, journal.get(key))
             agent = self.context.agents[tools.turn.agent]
             check_tool(call.tool_name, agent, self.context.parts.exclude_tools)
             outcome = await handler(tools, call)
@@ -125,36 +124,9 @@ class ToolDispatcher:
             tool_call_id=call.tool_call_id,
         )
 
+    # --- actions ------------------------------------------------------------------------------
 
-def _glimpse(arguments: Mapping[str, Any]) -> str:
-    """Return what a provider's tool was asked, for people: the query, or how the code begins."""
-    queries = arguments.get("queries")
-    query = arguments.get("query") or (
-        ", ".join(map(str, queries)) if isinstance(queries, list) else queries
-    )
-    if query:
-        return f" with query: {str(query)[:_GLIMPSE]}"
-    code = str(arguments.get("code") or "").strip()
-    return f" with code: {code.splitlines()[0][:_GLIMPSE]}" if code else ""
-
-
-def _refused(call: AgentToolCall, problem: str) -> ToolOutcome:
-    what = f"Error: {call.tool_name}\n"
-    # The system does not repeat in its own name what the schema of a tool from elsewhere says.
-    spec = CATALOGUE.get(call.tool_name)
-    foreign = spec is None or spec.recalls
-    told = _SEE_RESULT if foreign else problem
-    prompt = Reprompt(Subject.TOOL_CALL_ERROR, what + told, error=True, reason=what + problem)
-    return ToolOutcome(ok=False, details=problem, untrusted=foreign, reprompt=prompt)
-
-
-@dataclass(slots=True, eq=False)
-class ActionRunner:
-    """Finds, checks and runs actions."""
-
-    context: RuntimeContext
-
-    async def run(
+    async def _run_action(
         self,
         turn: Turn,
         turn_result: TurnResult,
@@ -162,14 +134,9 @@ class ActionRunner:
         key: str,
         known: JournalRow | None,
     ) -> ToolOutcome:
-        """Run a call's action, or take its journaled result.
+        """Run a call's action, or take its journaled result: once unless it is idempotent.
 
-        Args:
-            key: The call's key in the turn's journal.
-            known: What the journal holds of the call when the turn is run again.
-
-        Raises:
-            ToolError: no such action, not this agent's, or arguments that do not fit its schema.
+        ``known`` is what the journal holds of the call by its ``key``, when the turn is run again.
         """
         action = self._find(turn, call)
         if known is not None and known.state == "done":
@@ -297,6 +264,28 @@ class ActionRunner:
         )
         [event] = _outcome(turn.agent, call, "unknown", _UNKNOWN).events
         return ToolOutcome(ok=False, details=_UNKNOWN, events=(event,), reprompt=prompt)
+
+
+def _glimpse(arguments: Mapping[str, Any]) -> str:
+    """Return what a provider's tool was asked, for people: the query, or how the code begins."""
+    queries = arguments.get("queries")
+    query = arguments.get("query") or (
+        ", ".join(map(str, queries)) if isinstance(queries, list) else queries
+    )
+    if query:
+        return f" with query: {str(query)[:_GLIMPSE]}"
+    code = str(arguments.get("code") or "").strip()
+    return f" with code: {code.splitlines()[0][:_GLIMPSE]}" if code else ""
+
+
+def _refused(call: AgentToolCall, problem: str) -> ToolOutcome:
+    what = f"Error: {call.tool_name}\n"
+    # The system does not repeat in its own name what the schema of a tool from elsewhere says.
+    spec = CATALOGUE.get(call.tool_name)
+    foreign = spec is None or spec.recalls
+    told = _SEE_RESULT if foreign else problem
+    prompt = Reprompt(Subject.TOOL_CALL_ERROR, what + told, error=True, reason=what + problem)
+    return ToolOutcome(ok=False, details=problem, untrusted=foreign, reprompt=prompt)
 
 
 def _outcome(
