@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from mail.core.approvals import Answer, Answerer
 from mail.core.envelope import Envelope
@@ -105,8 +105,12 @@ class RunRequest(NamedTuple):
         return self.once._replace(task_id=task_id, message_id=message_id)
 
 
-_Step: TypeAlias = tuple[Control, str, "asyncio.Future[MAILMessage]"]
-"""The instruction of a manual step, its id, and where its caller waits."""
+class _Step(NamedTuple):
+    """The instruction of a manual step, its id, and where its caller waits."""
+
+    control: Control
+    ref: str
+    answer: "asyncio.Future[MAILMessage]"
 
 
 class _Entrance:
@@ -194,7 +198,7 @@ class Submissions:
             raise ValueError("the message of a manual step has a step in its control")
         request = RunRequest(message=queued, awaited=False)
         async with self.hold(queued.task_id, new=True) as task:
-            await self._deliver(task, queued, request, (control, step.ref, answer))
+            await self._deliver(task, queued, request, _Step(control, step.ref, answer))
 
     @uninterrupted
     async def cancel(self, task_id: str) -> None:
@@ -375,7 +379,7 @@ class Submissions:
             joins = memory.row.state is TaskState.RUNNING and not new
             if joins and request.offer is not None:
                 raise ProtocolError(_IN_PROGRESS)
-            control, *due = step or (None,)
+            control = None if step is None else step.control
             self.mail_delivery.add(change.mail, envelope, control)
             self.reopen(change, request, joins=joins)
             if new:
@@ -386,7 +390,7 @@ class Submissions:
             if envelope.sender["address_type"] != "system":
                 change.came.add(envelope.id)
             if step is not None:
-                change.on_applied(self._wait_for_step, task, *due)
+                change.on_applied(self._wait_for_step, task, step)
             change.commit = Commit(
                 owner=self.context.owner,
                 task=memory.row,
@@ -396,10 +400,8 @@ class Submissions:
             )
         return change.waiter
 
-    def _wait_for_step(
-        self, task: ActiveTask, ref: str, answer: "asyncio.Future[MAILMessage]"
-    ) -> None:
-        task.steps_due[ref] = answer
+    def _wait_for_step(self, task: ActiveTask, step: _Step) -> None:
+        task.steps_due[step.ref] = step.answer
         if self.context.status.closed:
             self.context.subjects.stopped(task)
 
