@@ -49,8 +49,6 @@ async def test_events_are_server_sent_events_with_json_text(
         "msg_type": "request",
         "entrypoint": "math",
         "stream": True,
-        "task_id": None,
-        "resume_from": None,
         "kwargs": {"max_steps": 2},
     }
 

@@ -3,12 +3,12 @@
 import json
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
-from mail.client.desk import present, query_of, segment
-from mail.client.files import FilesClient
-from mail.client.stream import IDLE_TIMEOUT, EventStream, ReplayOpener
+from mail.client.desk import DeskClient
+from mail.client.http import query_of, segment
+from mail.client.stream import EventStream
 from mail.errors import ClientDecodeError, ClientError, ClientHTTPError, ProtocolError
 from mail.net.types import (
     UNADDRESSABLE,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from mail.core.wire import MAILInterswarmMessage
 
 
-class MAILClient(FilesClient):
+class MAILClient(DeskClient):
     """An asynchronous client for one MAIL server; use it as ``async with MAILClient(...)``.
 
     Every method raises `mail.errors.ClientHTTPError` (a RuntimeError with ``status`` and
@@ -90,24 +90,23 @@ class MAILClient(FilesClient):
 
     async def ping(self) -> GetRootResponse:
         """Return the server's description of itself and its swarm (``GET /``)."""
-        return cast("GetRootResponse", await self._request_object("GET", "/"))
+        return await self._ask(GetRootResponse, "GET", "/")
 
     async def get_health(self) -> GetHealthResponse:
         """Return the server's health (``GET /health``)."""
-        return cast("GetHealthResponse", await self._request_object("GET", "/health"))
+        return await self._ask(GetHealthResponse, "GET", "/health")
 
     async def update_health(self, status: str) -> GetHealthResponse:
         """Set the status that ``GET /health`` reports (``POST /health``; admins only)."""
-        answer = await self._request_object("POST", "/health", {"status": status})
-        return cast("GetHealthResponse", answer)
+        return await self._ask(GetHealthResponse, "POST", "/health", {"status": status})
 
     async def get_status(self) -> GetStatusResponse:
         """Return the state of the swarm and of the caller's instance (``GET /status``)."""
-        return cast("GetStatusResponse", await self._request_object("GET", "/status"))
+        return await self._ask(GetStatusResponse, "GET", "/status")
 
     async def get_whoami(self) -> GetWhoamiResponse:
         """Return who the caller is (``GET /whoami``)."""
-        return cast("GetWhoamiResponse", await self._request_object("GET", "/whoami"))
+        return await self._ask(GetWhoamiResponse, "GET", "/whoami")
 
     async def login(self, api_key: str) -> GetWhoamiResponse:
         """Switch to another key if the server accepts it; otherwise use no key.
@@ -120,7 +119,10 @@ class MAILClient(FilesClient):
         """
         self.api_key = api_key
         try:
-            who = _identified(await self.get_whoami())
+            who = await self.get_whoami()
+            if not (isinstance(who.get("id"), str) and isinstance(who.get("role"), str)):
+                text = "the response of /whoami contains no id and role"
+                raise ClientDecodeError(text)  # noqa: TRY301 - it is a failed login, too
         except ClientError as error:
             self.api_key = None
             raise ClientHTTPError(
@@ -185,8 +187,7 @@ class MAILClient(FilesClient):
             "resume_from": resume_from,
             "kwargs": kwargs,
         }
-        answer = await self._request_object("POST", "/message", payload, idempotency_key)
-        return cast("PostMessageResponse", answer)
+        return await self._ask(PostMessageResponse, "POST", "/message", payload, idempotency_key)
 
     async def submit_message(
         self,
@@ -217,10 +218,14 @@ class MAILClient(FilesClient):
             "resume_from": resume_from,
             "kwargs": kwargs,
         }
-        answer = await self._request_object(
-            "POST", "/message", payload, idempotency_key, {"Prefer": "respond-async"}
+        return await self._ask(
+            PostMessageAccepted,
+            "POST",
+            "/message",
+            payload,
+            idempotency_key,
+            headers={"Prefer": "respond-async"},
         )
-        return cast("PostMessageAccepted", answer)
 
     async def post_message_stream(  # noqa: PLR0913 - what a caller may ask for
         self,
@@ -245,48 +250,31 @@ class MAILClient(FilesClient):
         Returns:
             An async iterator of ``sse_starlette.ServerSentEvent``.
         """
-        payload: dict[str, Any] = {
+        payload = {
             "subject": subject,
             "body": _either("message", message, "body", body),
             "msg_type": msg_type,
             "entrypoint": entrypoint,
             "stream": True,
+            "stream_tokens": stream_tokens or None,
             "task_id": task_id,
             "resume_from": resume_from,
             "kwargs": kwargs,
         }
-        if stream_tokens:
-            payload["stream_tokens"] = True
-        response = await self._open_stream(
-            "POST",
-            "/message",
-            payload=payload,
-            idle_timeout=IDLE_TIMEOUT,
-            idempotency_key=idempotency_key,
-        )
-        again = None if idempotency_key is None else self._poster(payload, idempotency_key)
+        key = idempotency_key
+
+        async def again(_: str, after: str) -> "aiohttp.ClientResponse":
+            return await self._open_stream("POST", "/message", payload, key, after=after)
+
         return EventStream(
-            response,
-            again or self._open_replay,
+            await again("", ""),
+            self._open_replay if key is None else again,
             task_id=task_id,
             last_event_id=None,
             until_terminal=True,
             reconnect=self.reconnect,
-            repeats=again is not None,
+            repeats=key is not None,
         )
-
-    def _poster(self, payload: dict[str, Any], key: str) -> ReplayOpener:
-        """Return a function that repeats a streamed message after the last event seen."""
-
-        async def post(_: str, last_event_id: str) -> "aiohttp.ClientResponse":
-            headers = {"Idempotency-Key": key}
-            if last_event_id:
-                headers["Last-Event-ID"] = last_event_id
-            return await self._open_stream(
-                "POST", "/message", payload=payload, headers=headers, idle_timeout=IDLE_TIMEOUT
-            )
-
-        return post
 
     async def get_tasks(
         self, *, events: bool = True, owner: str | None = None
@@ -298,9 +286,8 @@ class MAILClient(FilesClient):
                 ``events_omitted``.
             owner: For admins: whose tasks, as ``user:alice``, or ``swarm:beta`` for a peer's.
         """
-        query = query_of({"events": None if events else "false", "owner": owner})
-        answer = await self._request_object("GET", f"/tasks{query}")
-        return cast("dict[str, TaskRecord]", answer)
+        query = {"events": None if events else "false", "owner": owner}
+        return await self._ask(dict[str, TaskRecord], "GET", "/tasks", query=query)
 
     async def get_task(
         self,
@@ -336,9 +323,8 @@ class MAILClient(FilesClient):
     async def _get_task_page(
         self, task_id: str, after: int = 0, limit: int | None = None, owner: str | None = None
     ) -> TaskRecord:
-        given = {"after": after or None, "limit": limit or None, "owner": owner or None}
-        path = f"/task{query_of(given)}"
-        return cast("TaskRecord", await self._request_object("GET", path, {"task_id": task_id}))
+        query = {"after": after or None, "limit": limit or None, "owner": owner or None}
+        return await self._ask(TaskRecord, "GET", "/task", {"task_id": task_id}, query=query)
 
     async def get_task_events(
         self, task_id: str, last_event_id: str | int | None = None, *, owner: str | None = None
@@ -371,9 +357,9 @@ class MAILClient(FilesClient):
             task_id: The task.
             owner: For admins: whose task it is, as ``user:alice``.
         """
-        path = f"{_task(task_id)}/cancel{query_of({'owner': owner})}"
-        answer = await self._request_object("POST", path)
-        return cast("TaskRecord", answer)
+        return await self._ask(
+            TaskRecord, "POST", f"{_task(task_id)}/cancel", query={"owner": owner}
+        )
 
     async def get_set_aside(
         self, task_id: str, *, after: int = 0, limit: int = 50, owner: str | None = None
@@ -386,9 +372,9 @@ class MAILClient(FilesClient):
             limit: The size of the page, 50 at most.
             owner: For admins: whose task it is, as ``user:alice``.
         """
-        query = query_of({"after": after, "limit": limit, "owner": owner})
-        path = f"{_task(task_id)}/set-aside{query}"
-        return cast("GetSetAsideResponse", await self._request_object("GET", path))
+        query = {"after": after, "limit": limit, "owner": owner}
+        path = f"{_task(task_id)}/set-aside"
+        return await self._ask(GetSetAsideResponse, "GET", path, query=query)
 
     async def retry_set_aside(
         self, task_id: str, number: int, *, owner: str | None = None
@@ -402,8 +388,12 @@ class MAILClient(FilesClient):
             number: The ``id`` of the message.
             owner: For admins: whose task it is, as ``user:alice``.
         """
-        path = f"{_task(task_id)}/set-aside/{number}/retry{query_of({'owner': owner})}"
-        return cast("PostSetAsideRetryResponse", await self._request_object("POST", path))
+        return await self._ask(
+            PostSetAsideRetryResponse,
+            "POST",
+            f"{_task(task_id)}/set-aside/{number}/retry",
+            query={"owner": owner},
+        )
 
     async def discard_set_aside(
         self, task_id: str, number: int, *, owner: str | None = None
@@ -416,7 +406,7 @@ class MAILClient(FilesClient):
             owner: For admins: whose task it is, as ``user:alice``.
         """
         path = f"{_task(task_id)}/set-aside/{number}{query_of({'owner': owner})}"
-        await self._request_nothing("DELETE", path)
+        await self._request("DELETE", path, empty=True)
 
     async def get_approvals(
         self,
@@ -435,13 +425,12 @@ class MAILClient(FilesClient):
             cursor: The ``next_cursor`` of the page before.
         """
         given = {"status": status, "task_id": task_id, "limit": limit, "cursor": cursor}
-        answer = await self._request_object("GET", f"/approvals{query_of(given)}")
-        return cast("GetApprovalsResponse", answer)
+        return await self._ask(GetApprovalsResponse, "GET", "/approvals", query=given)
 
     async def get_approval(self, approval_id: str) -> Approval:
         """Return one call that waits for a person (``GET /approvals/{approval_id}``)."""
         path = f"/approvals/{segment(approval_id)}"
-        return cast("Approval", await self._request_object("GET", path))
+        return await self._ask(Approval, "GET", path)
 
     async def stream_approvals(self, last_event_id: str | int | None = None) -> EventStream:
         """Follow what is opened and closed (``GET /approvals/events``); it goes on until you leave.
@@ -455,10 +444,7 @@ class MAILClient(FilesClient):
         last = None if last_event_id is None else str(last_event_id)
 
         async def follow(_: str, last: str) -> "aiohttp.ClientResponse":
-            headers = {"Last-Event-ID": last} if last else None
-            return await self._open_stream(
-                "GET", "/approvals/events", headers=headers, idle_timeout=IDLE_TIMEOUT
-            )
+            return await self._open_stream("GET", "/approvals/events", after=last)
 
         return EventStream(
             await follow("", last or ""),
@@ -488,8 +474,7 @@ class MAILClient(FilesClient):
         """
         path = f"/approvals/{segment(approval_id)}"
         payload = {"type": type, "args": args}
-        answer = await self._request_object("POST", path, payload, request_id)
-        return cast("PostApprovalResponse", answer)
+        return await self._ask(PostApprovalResponse, "POST", path, payload, request_id)
 
     async def delete_task(self, task_id: str, *, cancel: bool = False) -> None:
         """Delete a task with all that is stored of it (``DELETE /tasks/{task_id}``).
@@ -501,7 +486,7 @@ class MAILClient(FilesClient):
         query = "?cancel=true" if cancel else ""
         if UNADDRESSABLE.search(task_id):  # the request would discard mail of another task
             raise ProtocolError(f"cannot delete '{task_id}': its path is of something else")
-        await self._request_nothing("DELETE", _task(task_id) + query)
+        await self._request("DELETE", _task(task_id) + query, empty=True)
 
     async def get_admin_tasks(
         self,
@@ -522,13 +507,13 @@ class MAILClient(FilesClient):
             cursor: The ``next_cursor`` of the previous page.
         """
         given = {"status": status, "owner": owner, "q": q, "limit": limit, "cursor": cursor}
-        answer = await self._request_object("GET", f"/admin/tasks{query_of(given)}")
-        return cast("GetAdminTasksResponse", answer)
+        return await self._ask(GetAdminTasksResponse, "GET", "/admin/tasks", query=given)
 
     async def get_tokens(self, *, limit: int = 100, cursor: str | None = None) -> GetTokensResponse:
         """Return a page of the access tokens (``GET /tokens``; admins only)."""
-        path = f"/tokens{query_of({'limit': limit, 'cursor': cursor})}"
-        return cast("GetTokensResponse", await self._request_object("GET", path))
+        return await self._ask(
+            GetTokensResponse, "GET", "/tokens", query={"limit": limit, "cursor": cursor}
+        )
 
     async def create_token(
         self,
@@ -555,28 +540,26 @@ class MAILClient(FilesClient):
             "days": days,
             "participant": participant or None,
         }
-        answer = await self._request_object("POST", "/tokens", present(payload))
-        return cast("PostTokensResponse", answer)
+        return await self._ask(PostTokensResponse, "POST", "/tokens", payload)
 
     async def revoke_token(self, prefix: str) -> TokenRecord:
         """Revoke an access token by the beginning of its hash (``DELETE /tokens/{prefix}``).
 
         Admins only.
         """
-        answer = await self._request_object("DELETE", f"/tokens/{quote(prefix, safe='')}")
-        return cast("TokenRecord", answer)
+        return await self._ask(TokenRecord, "DELETE", f"/tokens/{quote(prefix, safe='')}")
 
     async def get_swarm_graph(self) -> GetSwarmGraphResponse:
         """Return the agents, who may write to whom, and their work (``GET /swarm/graph``)."""
-        return cast("GetSwarmGraphResponse", await self._request_object("GET", "/swarm/graph"))
+        return await self._ask(GetSwarmGraphResponse, "GET", "/swarm/graph")
 
     async def get_memories(self) -> GetMemoriesResponse:
         """Return the caller's named memories (``GET /memories``)."""
-        return cast("GetMemoriesResponse", await self._request_object("GET", "/memories"))
+        return await self._ask(GetMemoriesResponse, "GET", "/memories")
 
     async def get_memory(self, name: str) -> MemoryDetails:
         """Return a memory with its versions and feedback (``GET /memories/{name}``)."""
-        return cast("MemoryDetails", await self._request_object("GET", _memory(name)))
+        return await self._ask(MemoryDetails, "GET", _memory(name))
 
     async def put_memory(
         self,
@@ -595,16 +578,15 @@ class MAILClient(FilesClient):
             expected_version: The newest version that the caller knows; with another one it is 409.
         """
         body = {"value": value, "restore": restore, "expected_version": expected_version}
-        answer = await self._request_object("PUT", _memory(name), present(body))
-        return cast("MemoryDetails", answer)
+        return await self._ask(MemoryDetails, "PUT", _memory(name), body)
 
     async def delete_memory(self, name: str) -> None:
         """Delete a memory with its versions and feedback (``DELETE /memories/{name}``)."""
-        await self._request_nothing("DELETE", _memory(name))
+        await self._request("DELETE", _memory(name), empty=True)
 
     async def get_swarms(self) -> GetSwarmsResponse:
         """Return the public swarms that the server knows (``GET /swarms``)."""
-        return cast("GetSwarmsResponse", await self._request_object("GET", "/swarms"))
+        return await self._ask(GetSwarmsResponse, "GET", "/swarms")
 
     async def register_swarm(
         self,
@@ -637,8 +619,7 @@ class MAILClient(FilesClient):
             "metadata": metadata,
             "public_key": public_key,
         }
-        answer = await self._request_object("POST", "/swarms", present(payload))
-        return cast("PostSwarmsResponse", answer)
+        return await self._ask(PostSwarmsResponse, "POST", "/swarms", payload)
 
     async def unregister_swarm(
         self, name: str, *, cancel_tasks: bool = False
@@ -652,12 +633,13 @@ class MAILClient(FilesClient):
             cancel_tasks: Cancel the tasks that it has open there; without that they go on.
         """
         query = "?cancel_tasks=true" if cancel_tasks else ""
-        answer = await self._request_object("DELETE", f"/swarms/{quote(name, safe='')}{query}")
-        return cast("DeleteSwarmResponse", answer)
+        return await self._ask(
+            DeleteSwarmResponse, "DELETE", f"/swarms/{quote(name, safe='')}{query}"
+        )
 
     async def get_swarm_registry(self) -> GetRegistryResponse:
         """Return all swarms that the server knows (``GET /swarms/registry``; admins only)."""
-        return cast("GetRegistryResponse", await self._request_object("GET", "/swarms/registry"))
+        return await self._ask(GetRegistryResponse, "GET", "/swarms/registry")
 
     async def discover_swarms(self, discovery_urls: Sequence[str]) -> PostSwarmsDiscoverResponse:
         """Let the server propose the swarms that others list (``POST /swarms/discover``).
@@ -668,17 +650,15 @@ class MAILClient(FilesClient):
             discovery_urls: The base URLs of MAIL servers.
         """
         payload = {"discovery_urls": list(discovery_urls)}
-        answer = await self._request_object("POST", "/swarms/discover", payload)
-        return cast("PostSwarmsDiscoverResponse", answer)
+        return await self._ask(PostSwarmsDiscoverResponse, "POST", "/swarms/discover", payload)
 
     async def accept_swarm(self, name: str) -> PostSwarmsResponse:
         """Register a proposed swarm (``POST /swarms/{name}/accept``; admins only)."""
-        answer = await self._request_object("POST", f"/swarms/{quote(name, safe='')}/accept")
-        return cast("PostSwarmsResponse", answer)
+        return await self._ask(PostSwarmsResponse, "POST", f"/swarms/{quote(name, safe='')}/accept")
 
     async def dump_swarm(self) -> GetSwarmsDumpResponse:
         """Write the swarm template to the server's log (``GET /swarms/dump``; admins only)."""
-        return cast("GetSwarmsDumpResponse", await self._request_object("GET", "/swarms/dump"))
+        return await self._ask(GetSwarmsDumpResponse, "GET", "/swarms/dump")
 
     async def load_swarm_from_json(self, swarm_json: str) -> PostSwarmsLoadResponse:
         """Replace the server's swarm template (``POST /swarms/load``; admins only).
@@ -686,8 +666,7 @@ class MAILClient(FilesClient):
         Args:
             swarm_json: The definition of one swarm, as JSON text.
         """
-        answer = await self._request_object("POST", "/swarms/load", {"json": swarm_json})
-        return cast("PostSwarmsLoadResponse", answer)
+        return await self._ask(PostSwarmsLoadResponse, "POST", "/swarms/load", {"json": swarm_json})
 
     async def send_interswarm_message(  # noqa: PLR0913 - the documented signature
         self,
@@ -721,15 +700,22 @@ class MAILClient(FilesClient):
         Raises:
             ClientHTTPError: also when the streamed run fails.
         """
-        payload = _to_swarms(
-            body, user_token, subject, targets, msg_type, task_id, routing_info, ignore_stream_pings
-        )
+        payload = {
+            "body": body,
+            "user_token": user_token,
+            "subject": subject,
+            "targets": targets,
+            "msg_type": msg_type,
+            "task_id": task_id,
+            "routing_info": routing_info,
+            "ignore_stream_pings": ignore_stream_pings,
+        }
         if stream:
             return await _collected(await self._open_interswarm_stream(payload))
-        if stream is not None:
-            payload["stream"] = stream
-        answer = await self._request_object("POST", "/interswarm/message", payload)
-        return cast("PostInterswarmMessageResponse", answer)
+        payload["stream"] = stream
+        return await self._ask(
+            PostInterswarmMessageResponse, "POST", "/interswarm/message", payload
+        )
 
     async def stream_interswarm_message(  # noqa: PLR0913 - as of `send_interswarm_message`
         self,
@@ -751,16 +737,16 @@ class MAILClient(FilesClient):
             An async iterator of ``sse_starlette.ServerSentEvent``.
         """
         return await self._open_interswarm_stream(
-            _to_swarms(
-                body,
-                user_token,
-                subject,
-                targets,
-                msg_type,
-                task_id,
-                routing_info,
-                ignore_stream_pings,
-            )
+            {
+                "body": body,
+                "user_token": user_token,
+                "subject": subject,
+                "targets": targets,
+                "msg_type": msg_type,
+                "task_id": task_id,
+                "routing_info": routing_info,
+                "ignore_stream_pings": ignore_stream_pings,
+            }
         )
 
     async def _open_interswarm_stream(self, payload: dict[str, Any]) -> EventStream:
@@ -771,9 +757,8 @@ class MAILClient(FilesClient):
             return await self._open_stream(
                 "POST",
                 "/interswarm/message",
-                payload={**payload, **known, "stream": True},
-                headers={"Last-Event-ID": last_event_id} if last_event_id else None,
-                idle_timeout=IDLE_TIMEOUT,
+                {**payload, **known, "stream": True},
+                after=last_event_id,
                 kinds=("text/event-stream", "application/json"),  # MAIL 1.3.6 answers with JSON
             )
 
@@ -790,15 +775,17 @@ class MAILClient(FilesClient):
         self, message: "MAILInterswarmMessage"
     ) -> PostInterswarmForwardResponse:
         """Start a task as another swarm (``POST /interswarm/forward``; role ``agent``)."""
-        answer = await self._request_object("POST", "/interswarm/forward", {"message": message})
-        return cast("PostInterswarmForwardResponse", answer)
+        return await self._ask(
+            PostInterswarmForwardResponse, "POST", "/interswarm/forward", {"message": message}
+        )
 
     async def post_interswarm_response(
         self, message: "MAILInterswarmMessage"
     ) -> PostInterswarmBackResponse:
         """Deliver another swarm's response (``POST /interswarm/back``; role ``agent``)."""
-        answer = await self._request_object("POST", "/interswarm/back", {"message": message})
-        return cast("PostInterswarmBackResponse", answer)
+        return await self._ask(
+            PostInterswarmBackResponse, "POST", "/interswarm/back", {"message": message}
+        )
 
     async def get_outbox(
         self, peer: str | None = None, *, after: int = 0, limit: int = 100
@@ -812,8 +799,12 @@ class MAILClient(FilesClient):
             after: Only mail with a greater number: the ``next_after`` of the previous page.
             limit: The size of the page.
         """
-        path = f"/outbox{query_of({'peer': peer, 'after': after, 'limit': limit})}"
-        return cast("GetOutboxResponse", await self._request_object("GET", path))
+        return await self._ask(
+            GetOutboxResponse,
+            "GET",
+            "/outbox",
+            query={"peer": peer, "after": after, "limit": limit},
+        )
 
     async def retry_outbox(self, number: int) -> PostOutboxRetryResponse:
         """Have mail for another swarm delivered again now (``POST /outbox/{number}/retry``).
@@ -823,8 +814,7 @@ class MAILClient(FilesClient):
         Args:
             number: The ``id`` of the mail. It may also be ``dead``.
         """
-        answer = await self._request_object("POST", f"/outbox/{number}/retry")
-        return cast("PostOutboxRetryResponse", answer)
+        return await self._ask(PostOutboxRetryResponse, "POST", f"/outbox/{number}/retry")
 
     async def discard_outbox(self, number: int) -> None:
         """Remove mail for another swarm that was given up (``DELETE /outbox/{number}``).
@@ -834,7 +824,7 @@ class MAILClient(FilesClient):
         Args:
             number: The ``id`` of the mail. It must be ``dead``.
         """
-        await self._request_nothing("DELETE", f"/outbox/{number}")
+        await self._request("DELETE", f"/outbox/{number}", empty=True)
 
     async def get_webhook(self, *, after: int = 0, limit: int = 100) -> GetWebhookResponse:
         """Return the webhook, and a page of what it has not taken (``GET /webhook``).
@@ -845,8 +835,9 @@ class MAILClient(FilesClient):
             after: Only messages with a greater number: the ``next_after`` of the previous page.
             limit: The size of the page.
         """
-        path = f"/webhook{query_of({'after': after, 'limit': limit})}"
-        return cast("GetWebhookResponse", await self._request_object("GET", path))
+        return await self._ask(
+            GetWebhookResponse, "GET", "/webhook", query={"after": after, "limit": limit}
+        )
 
     async def retry_webhook(self, number: int) -> PostWebhookRetryResponse:
         """Have a message to the webhook sent again now (``POST /webhook/{number}/retry``).
@@ -856,8 +847,7 @@ class MAILClient(FilesClient):
         Args:
             number: The ``id`` of the message. It may also be ``dead``.
         """
-        answer = await self._request_object("POST", f"/webhook/{number}/retry")
-        return cast("PostWebhookRetryResponse", answer)
+        return await self._ask(PostWebhookRetryResponse, "POST", f"/webhook/{number}/retry")
 
     async def discard_webhook(self, number: int) -> None:
         """Remove a message to the webhook (``DELETE /webhook/{number}``). Admins only.
@@ -865,17 +855,13 @@ class MAILClient(FilesClient):
         Args:
             number: The ``id`` of the message.
         """
-        await self._request_nothing("DELETE", f"/webhook/{number}")
+        await self._request("DELETE", f"/webhook/{number}", empty=True)
 
     async def _open_replay(
         self, task_id: str, last_event_id: str, owner: str | None = None
     ) -> "aiohttp.ClientResponse":
-        return await self._open_stream(
-            "GET",
-            f"{_task(task_id)}/events{query_of({'owner': owner})}",
-            headers={"Last-Event-ID": last_event_id} if last_event_id else None,
-            idle_timeout=IDLE_TIMEOUT,
-        )
+        path = f"{_task(task_id)}/events{query_of({'owner': owner})}"
+        return await self._open_stream("GET", path, after=last_event_id)
 
     async def debug_post_responses(
         self,
@@ -917,9 +903,7 @@ class MAILClient(FilesClient):
             "parallel_tool_calls": parallel_tool_calls,
             **kwargs,
         }
-        answer = await self._request_json(
-            "POST", "/responses", payload=payload, idempotency_key=idempotency_key
-        )
+        answer = await self._request("POST", "/responses", payload, idempotency_key)
         try:
             if isinstance(answer, str):  # 1.3.6 sends the object as JSON text
                 return Response.model_validate_json(answer)
@@ -946,31 +930,6 @@ def _either(name: str, value: str | None, alias: str, other: str | None) -> str:
     return given
 
 
-def _to_swarms(  # noqa: PLR0913 - the fields of a message
-    body: str,
-    user_token: str,
-    subject: str | None,
-    targets: list[str] | None,
-    msg_type: str | None,
-    task_id: str | None,
-    routing_info: dict[str, Any] | None,
-    ignore_stream_pings: bool | None,
-) -> dict[str, Any]:
-    """Return the body of a message between swarms, without what is not given."""
-    return present(
-        {
-            "body": body,
-            "user_token": user_token,
-            "subject": subject,
-            "targets": targets,
-            "msg_type": msg_type,
-            "task_id": task_id,
-            "routing_info": routing_info,
-            "ignore_stream_pings": ignore_stream_pings,
-        }
-    )
-
-
 async def _collected(stream: EventStream) -> PostInterswarmMessageResponse:
     """Read a stream to its end; return its events, and the last message among them.
 
@@ -982,7 +941,11 @@ async def _collected(stream: EventStream) -> PostInterswarmMessageResponse:
     response: Any = None
     async with stream:
         async for event in stream:
-            data = _decoded(event.data)
+            try:
+                data = json.loads(event.data or "{}")
+            except ValueError as error:
+                raise ClientDecodeError(f"an event of the stream is not JSON: {error}") from error
+            data = data if isinstance(data, dict) else {}
             events.append({"event": event.event, "id": event.id, "retry": None, "data": data})
             extra = data.get("extra_data")
             if event.event == "new_message" and isinstance(extra, dict):
@@ -991,17 +954,3 @@ async def _collected(stream: EventStream) -> PostInterswarmMessageResponse:
                 reason = data.get("response") or "the run failed"
                 raise ClientHTTPError(f"MAIL client request failed: {reason}", detail=reason)
     return {"response": response, "events": events}
-
-
-def _decoded(data: str | None) -> dict[str, Any]:
-    try:
-        found = json.loads(data or "{}")
-    except ValueError as error:
-        raise ClientDecodeError(f"an event of the stream is not JSON: {error}") from error
-    return found if isinstance(found, dict) else {}
-
-
-def _identified(who: GetWhoamiResponse) -> GetWhoamiResponse:
-    if not (isinstance(who.get("id"), str) and isinstance(who.get("role"), str)):
-        raise ClientDecodeError("the response of /whoami contains no id and role")
-    return who

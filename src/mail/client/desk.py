@@ -1,14 +1,29 @@
-"""The methods of `mail.client.MAILClient` for participants: messages, threads, teams."""
+"""The methods of `mail.client.MAILClient` for participants: messages, threads, teams, files."""
 
-from collections.abc import Collection, Mapping, Sequence
+import asyncio
+import hashlib
+from collections.abc import AsyncIterable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any, Final, cast
-from urllib.parse import quote
 
-from mail.client.http import HTTPClient
+from mail.client.http import (
+    HTTPClient,
+    client_errors,
+    key_header,
+    query_of,
+    raise_for_status,
+    read_json,
+    segment,
+)
+from mail.errors import ClientDecodeError
 from mail.net.types import (
+    DeleteFileResponse,
     DeleteThreadMemberResponse,
+    DeskFile,
     DeskThread,
     GetDeskMessageResponse,
+    GetFilesResponse,
     GetMessagesResponse,
     GetOverdueResponse,
     GetParticipantsResponse,
@@ -17,6 +32,7 @@ from mail.net.types import (
     GetThreadsResponse,
     GetUnreadResponse,
     PostAckResponse,
+    PostFileTransferResponse,
     PostMessagesResponse,
     PostTeamBroadcastResponse,
     PostTeamMessageResponse,
@@ -24,6 +40,8 @@ from mail.net.types import (
     PostThreadsResponse,
 )
 
+_PIECE: Final = 256 * 1024
+_BYTES: Final = "application/octet-stream"
 _BESIDE_MESSAGES: Final = frozenset({"unread", "overdue", "search"})
 
 
@@ -76,8 +94,7 @@ class DeskClient(HTTPClient):
             "wants_ack": wants_ack or None,
             "file_id": file_id,
         }
-        answer = await self._request_object("POST", "/messages", present(payload), request_id)
-        return cast("PostMessagesResponse", answer)
+        return await self._ask(PostMessagesResponse, "POST", "/messages", payload, request_id)
 
     async def get_desk_messages(
         self,
@@ -113,16 +130,14 @@ class DeskClient(HTTPClient):
             "mark_read": None if mark_read else "false",
             "request_id": request_id,
         }
-        answer = await self._request_object("GET", f"/messages{query_of(given)}")
-        return cast("GetMessagesResponse", answer)
+        return await self._ask(GetMessagesResponse, "GET", "/messages", query=given)
 
     async def get_desk_message(
         self, message_id: str, *, mark_read: bool = True
     ) -> GetDeskMessageResponse:
         """Return one message, to its sender with receipts (``GET /messages/{message_id}``)."""
         query = "" if mark_read else "?mark_read=false"
-        answer = await self._request_object("GET", f"{_message(message_id)}{query}")
-        return cast("GetDeskMessageResponse", answer)
+        return await self._ask(GetDeskMessageResponse, "GET", f"{_message(message_id)}{query}")
 
     async def search_messages(
         self,
@@ -145,12 +160,11 @@ class DeskClient(HTTPClient):
             which is None at the end.
         """
         given = {"q": query, "thread_id": thread_id, "limit": limit, "before": before}
-        answer = await self._request_object("GET", f"/messages/search{query_of(given)}")
-        return cast("GetSearchResponse", answer)
+        return await self._ask(GetSearchResponse, "GET", "/messages/search", query=given)
 
     async def check_new_messages(self) -> GetUnreadResponse:
         """Return how many messages are ``unread``; mark none (``GET /messages/unread``)."""
-        return cast("GetUnreadResponse", await self._request_object("GET", "/messages/unread"))
+        return await self._ask(GetUnreadResponse, "GET", "/messages/unread")
 
     async def wait_for_mail(self, seconds: float = 60.0) -> GetUnreadResponse:
         """Wait until a message is unread, for up to 300 seconds (``GET /messages/unread``).
@@ -158,8 +172,7 @@ class DeskClient(HTTPClient):
         Returns:
             How many are ``unread``: 0 when the time is over.
         """
-        answer = await self._request_object("GET", f"/messages/unread?wait={seconds}")
-        return cast("GetUnreadResponse", answer)
+        return await self._ask(GetUnreadResponse, "GET", f"/messages/unread?wait={seconds}")
 
     async def get_overdue_messages(self, older_than: float = 0.0) -> GetOverdueResponse:
         """Return what one sent so many seconds ago and is not acknowledged.
@@ -167,18 +180,16 @@ class DeskClient(HTTPClient):
         The request is ``GET /messages/overdue``.
         """
         path = f"/messages/overdue?older_than={older_than}"
-        return cast("GetOverdueResponse", await self._request_object("GET", path))
+        return await self._ask(GetOverdueResponse, "GET", path)
 
     async def acknowledge_message(self, message_id: str, note: str = "") -> PostAckResponse:
         """Acknowledge a message, with a word to its sender (``POST /messages/{id}/ack``)."""
         payload = {"note": note} if note else {}
-        answer = await self._request_object("POST", f"{_message(message_id)}/ack", payload)
-        return cast("PostAckResponse", answer)
+        return await self._ask(PostAckResponse, "POST", f"{_message(message_id)}/ack", payload)
 
     async def get_participants(self) -> GetParticipantsResponse:
         """Return who can be written to, with what they do (``GET /participants``)."""
-        answer = await self._request_object("GET", "/participants")
-        return cast("GetParticipantsResponse", answer)
+        return await self._ask(GetParticipantsResponse, "GET", "/participants")
 
     async def create_thread(
         self, title: str, participants: Sequence[str], initial_message: str | None = None
@@ -193,8 +204,7 @@ class DeskClient(HTTPClient):
             "participants": list(participants),
             "initial_message": initial_message,
         }
-        answer = await self._request_object("POST", "/threads", present(payload))
-        return cast("PostThreadsResponse", answer)
+        return await self._ask(PostThreadsResponse, "POST", "/threads", payload)
 
     async def get_threads(
         self, after: str | None = None, limit: int | None = None
@@ -206,23 +216,22 @@ class DeskClient(HTTPClient):
             limit: At most so many; 100 by default.
         """
         given = {"after": after, "limit": limit}
-        answer = await self._request_object("GET", f"/threads{query_of(given)}")
-        return cast("GetThreadsResponse", answer)
+        return await self._ask(GetThreadsResponse, "GET", "/threads", query=given)
 
     async def get_thread(self, thread_id: str) -> DeskThread:
         """Return a thread that one is in, and who else is (``GET /threads/{thread_id}``)."""
-        return cast("DeskThread", await self._request_object("GET", _thread(thread_id)))
+        return await self._ask(DeskThread, "GET", _thread(thread_id))
 
     async def join_thread(self, thread_id: str) -> PostThreadMemberResponse:
         """Join a thread (``POST /threads/{thread_id}/join``)."""
-        answer = await self._request_object("POST", f"{_thread(thread_id)}/join")
-        return cast("PostThreadMemberResponse", answer)
+        return await self._ask(PostThreadMemberResponse, "POST", f"{_thread(thread_id)}/join")
 
     async def add_participant(self, thread_id: str, participant: str) -> PostThreadMemberResponse:
         """Add somebody to a thread (``POST /threads/{thread_id}/participants``)."""
         path = f"{_thread(thread_id)}/participants"
-        answer = await self._request_object("POST", path, {"agent_id_to_add": participant})
-        return cast("PostThreadMemberResponse", answer)
+        return await self._ask(
+            PostThreadMemberResponse, "POST", path, {"agent_id_to_add": participant}
+        )
 
     async def remove_participant(
         self, thread_id: str, participant: str
@@ -232,11 +241,11 @@ class DeskClient(HTTPClient):
         The request is ``DELETE /threads/{thread_id}/participants/{name}``.
         """
         path = f"{_thread(thread_id)}/participants/{segment(participant)}"
-        return cast("DeleteThreadMemberResponse", await self._request_object("DELETE", path))
+        return await self._ask(DeleteThreadMemberResponse, "DELETE", path)
 
     async def get_teams(self) -> GetTeamsResponse:
         """Return the teams that one is in; none if teams are not enabled (``GET /teams``)."""
-        return cast("GetTeamsResponse", await self._request_object("GET", "/teams"))
+        return await self._ask(GetTeamsResponse, "GET", "/teams")
 
     async def teammate_message(
         self,
@@ -270,8 +279,7 @@ class DeskClient(HTTPClient):
             "timeoutSeconds": wait,
         }
         path = f"{_team(team_id)}/messages"
-        answer = await self._request_object("POST", path, present(payload), request_id)
-        return cast("PostTeamMessageResponse", answer)
+        return await self._ask(PostTeamMessageResponse, "POST", path, payload, request_id)
 
     async def teammate_broadcast(
         self,
@@ -300,19 +308,133 @@ class DeskClient(HTTPClient):
             "excludeSelf": exclude_self or None,
         }
         path = f"{_team(team_id)}/broadcasts"
-        answer = await self._request_object("POST", path, present(payload), request_id)
-        return cast("PostTeamBroadcastResponse", answer)
+        return await self._ask(PostTeamBroadcastResponse, "POST", path, payload, request_id)
 
+    async def upload_file(
+        self,
+        content: Path | bytes | AsyncIterable[bytes],
+        filename: str | None = None,
+        *,
+        media_type: str | None = None,
+        request_id: str | None = None,
+    ) -> DeskFile:
+        """Upload a file, which nobody else can get yet (``POST /files``).
 
-def present(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields without those that are None."""
-    return {name: value for name, value in fields.items() if value is not None}
+        Args:
+            content: Where it is, or its bytes, or what yields these; it is sent in pieces.
+            filename: Its name; that of the path by default.
+            media_type: What it is; guessed from the name by default.
+            request_id: A name for this request: a repeat with it gets the same file. With it, a
+                path or bytes are sent again after a lost connection.
 
+        Returns:
+            ``id``, ``uri``, ``filename``, ``size``, ``sha256`` and what else is known.
 
-def query_of(fields: Mapping[str, object]) -> str:
-    """Return what stands behind a path, without what is not given."""
-    given = [f"{name}={quote(str(value), safe='')}" for name, value in present(fields).items()]
-    return f"?{'&'.join(given)}" if given else ""
+        Raises:
+            OSError: the path cannot be read.
+        """
+        name = filename or (content.name if isinstance(content, Path) else None)
+        path = f"/files{query_of({'filename': name})}"
+        headers = {"Content-Type": media_type or _BYTES, **key_header(request_id)}
+
+        async def once() -> Any:
+            async with AsyncExitStack() as stack:
+                data: Any = content
+                if isinstance(content, Path):
+                    data = stack.enter_context(await asyncio.to_thread(content.open, "rb"))
+                built = self._build_headers(headers)
+                await stack.enter_async_context(client_errors())
+                answer = await self._send("POST", path, None, built, data=data)
+                response = await stack.enter_async_context(answer)
+                await raise_for_status(response)
+                return await read_json(response)
+
+        repeats = request_id if isinstance(content, Path | bytes) else None
+        return cast("DeskFile", await self._repeated(once, repeats))
+
+    async def transfer_file(
+        self,
+        file_id: str,
+        *,
+        recipient_id: str | None = None,
+        thread_id: str | None = None,
+        description: str | None = None,
+        urgent: bool = False,
+        request_id: str | None = None,
+    ) -> PostFileTransferResponse:
+        """Hand on a file of one's own with a message (``POST /files/{file_id}/transfer``).
+
+        Args:
+            file_id: The file.
+            recipient_id: Who gets it.
+            thread_id: Or the thread whose members get it.
+            description: What is said about it.
+            urgent: Whether it wants attention at once.
+            request_id: A name for this request: a repeat with it sends nothing twice.
+
+        Returns:
+            ``message_id`` and ``file``.
+        """
+        payload = {
+            "recipient_id": recipient_id,
+            "thread_id": thread_id,
+            "description": description,
+            "urgent": urgent or None,
+        }
+        path = f"{_file(file_id)}/transfer"
+        return await self._ask(PostFileTransferResponse, "POST", path, payload, request_id)
+
+    async def get_file(self, file_id: str) -> DeskFile:
+        """Return what is known of a file (``GET /files/{file_id}/meta``)."""
+        return await self._ask(DeskFile, "GET", f"{_file(file_id)}/meta")
+
+    async def get_files(
+        self, after: str | None = None, limit: int | None = None
+    ) -> GetFilesResponse:
+        """Return a page of one's own files, and how large one may be (``GET /files``).
+
+        Args:
+            after: The ``next_after`` of the previous page.
+            limit: At most so many; 100 by default.
+        """
+        return await self._ask(
+            GetFilesResponse, "GET", "/files", query={"after": after, "limit": limit}
+        )
+
+    async def download_file(self, file_id: str, target: Path) -> DeskFile:
+        """Write a file to a new path, piece by piece (``GET /files/{file_id}``).
+
+        Returns:
+            What is known of it; see `get_file`.
+
+        Raises:
+            FileExistsError: there is something at that path.
+            ClientDecodeError: what came is not the file; nothing is left at the path.
+        """
+        known, found = await self.get_file(file_id), hashlib.sha256()
+        headers = self._build_headers({"Accept": _BYTES})
+        file = await asyncio.to_thread(target.open, "xb")
+        try:
+            with file:
+                async with (
+                    client_errors(),
+                    await self._send("GET", _file(file_id), None, headers) as response,
+                ):
+                    await raise_for_status(response)
+                    async for piece in response.content.iter_chunked(_PIECE):
+                        found.update(piece)
+                        await asyncio.to_thread(file.write, piece)
+            if found.hexdigest() != known["sha256"]:
+                told = "the file did not arrive as it was sent"
+                raise ClientDecodeError(told)  # noqa: TRY301 - nothing of it is left, too
+        except BaseException:
+            await asyncio.to_thread(target.unlink, missing_ok=True)
+            raise
+        return known
+
+    async def delete_file(self, file_id: str) -> DeleteFileResponse:
+        """Delete a file of one's own, also for those who got it (``DELETE /files/{file_id}``)."""
+        return await self._ask(DeleteFileResponse, "DELETE", _file(file_id))
 
 
 def _message(message_id: str) -> str:
@@ -323,10 +445,9 @@ def _thread(thread_id: str) -> str:
     return f"/threads/{segment(thread_id)}"
 
 
-def segment(name: str, taken: Collection[str] = ()) -> str:
-    """Return an id as a part of a path, or what is nobody's id for one that leads elsewhere."""
-    return "%20" if name in ("", ".", "..", *taken) else quote(name, safe="")
-
-
 def _team(team_id: str) -> str:
     return f"/teams/{segment(team_id)}"
+
+
+def _file(file_id: str) -> str:
+    return f"/files/{segment(file_id)}"

@@ -3,11 +3,12 @@
 import asyncio
 import json
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
-from urllib.parse import urlsplit, urlunsplit
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
+from urllib.parse import quote, urlsplit, urlunsplit
 
 from mail.config.client import ClientConfig
 from mail.errors import ClientDecodeError, ClientError, ClientHTTPError, ConfigError
@@ -18,13 +19,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_UNAVAILABLE: Final = 503
+IDLE_TIMEOUT: Final = 60.0
+"""Seconds without data after which a connection counts as broken; servers ping every 15."""
 
-
-_SHOWN: Final = 500
-_LONG: Final = 10
 _CONNECT_TIMEOUT: Final = 30.0
-
+_UNAVAILABLE: Final = 503
+_SHOWN: Final = 500
 
 logger = logging.getLogger("mail.client")
 
@@ -145,64 +145,56 @@ class HTTPClient:
             headers["Authorization"] = f"Bearer {self.api_key}"
         return {**headers, **(extra or {})}
 
-    async def _request_json(
+    async def _ask(
         self,
+        shape: type[T],
         method: str,
         path: str,
+        body: Mapping[str, Any] | None = None,
+        key: str | None = None,
         *,
-        payload: Mapping[str, Any] | None = None,
+        query: Mapping[str, object] | None = None,
         headers: Mapping[str, str] | None = None,
-        ignore_auth: bool = False,
-        idempotency_key: str | None = None,
-    ) -> Any:
-        """Send a request and return the JSON of the response.
+    ) -> T:
+        """Send a request and return the JSON object that it is answered with.
 
-        With an idempotency key, the request is repeated after a lost connection; see `repeated`.
-
-        Raises:
-            ClientHTTPError: there was no response, or its status is not 2xx.
-            ClientDecodeError: the response is not JSON.
-        """
-        keyed = {**(headers or {}), **key_header(idempotency_key)}
-        built = self._build_headers(keyed, ignore_auth)
-
-        async def once() -> Any:
-            async with client_errors(), await self._send(method, path, payload, built) as response:
-                await raise_for_status(response)
-                return await read_json(response)
-
-        return await self._repeated(once, idempotency_key)
-
-    async def _request_object(
-        self,
-        method: str,
-        path: str,
-        payload: dict[str, Any] | None = None,
-        idempotency_key: str | None = None,
-        headers: dict[str, str] | None = None,
-    ) -> dict[str, Any]:
-        """Send a request and return the object that it is answered with.
+        Args:
+            shape: The type of the answer, for the type checker alone.
+            method: The HTTP method.
+            path: Path below the base URL.
+            body: The JSON body; fields that are None are not sent.
+            key: An idempotency key; see `repeated`.
+            query: What stands behind the path; fields that are None are not sent.
+            headers: Further headers.
 
         Raises:
             ClientHTTPError: there was no response, or its status is not 2xx.
             ClientDecodeError: the response is not a JSON object.
         """
-        answer = await self._request_json(
-            method, path, payload=payload, headers=headers, idempotency_key=idempotency_key
-        )
+        answer = await self._request(method, path + query_of(query or {}), body, key, headers)
         if not isinstance(answer, dict):
             raise ClientDecodeError(f"expected a JSON object, got {type(answer).__name__}")
-        return answer
+        return cast("T", answer)
 
-    async def _request_nothing(self, method: str, path: str) -> None:
-        """Send a request whose answer has no content.
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        empty: bool = False,
+    ) -> Any:
+        """Send a request and return the JSON of the response, None if it is to be ``empty``."""
+        built = self._build_headers({**(headers or {}), **key_header(key)})
 
-        Raises:
-            ClientHTTPError: there was no response, or its status is not 2xx.
-        """
-        built = self._build_headers({}, False)
-        async with client_errors(), await self._send(method, path, None, built) as response:
-            await raise_for_status(response)
+        async def once() -> Any:
+            async with client_errors(), await self._send(method, path, body, built) as response:
+                await raise_for_status(response)
+                return None if empty else await read_json(response)
+
+        return await self._repeated(once, key)
 
     async def _repeated(self, send: Callable[[], Awaitable[T]], key: str | None) -> T:
         if key is None:
@@ -213,11 +205,10 @@ class HTTPClient:
         self,
         method: str,
         path: str,
+        body: Mapping[str, Any] | None = None,
+        key: str | None = None,
         *,
-        payload: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-        idle_timeout: float,
-        idempotency_key: str | None = None,
+        after: str = "",
         kinds: Collection[str] = ("text/event-stream",),
     ) -> "aiohttp.ClientResponse":
         """Send a request and return the unread response; the caller releases it.
@@ -225,50 +216,54 @@ class HTTPClient:
         Args:
             method: The HTTP method.
             path: Path below the base URL.
-            payload: The JSON body.
-            headers: Further headers.
-            idle_timeout: Seconds without a byte after which reading fails (own sessions only).
-            idempotency_key: With it, the request is repeated after a lost connection.
+            body: The JSON body; fields that are None are not sent.
+            key: An idempotency key; see `repeated`.
+            after: The last event that was seen.
             kinds: The content types that the response may have.
 
         Raises:
             ClientHTTPError: there was no response, or its status is not 2xx.
             ClientDecodeError: the response is of another type.
         """
-        keyed = {**(headers or {}), **key_header(idempotency_key)}
-        built = self._build_headers({"Accept": "text/event-stream", **keyed})
+        seen = {"Last-Event-ID": after} if after else {}
+        built = self._build_headers({"Accept": "text/event-stream", **key_header(key), **seen})
 
         async def once() -> "aiohttp.ClientResponse":
             async with client_errors():
-                response = await self._send(method, path, payload, built, idle_timeout)
+                response = await self._send(method, path, body, built, streams=True)
                 try:
                     await raise_for_status(response)
-                    await _expect_events(response, kinds)
+                    if response.content_type not in kinds:
+                        start = (await response.content.read(_SHOWN)).decode(errors="replace")
+                        kind = response.content_type
+                        told = f"expected an event stream, got content type '{kind}': {start!r}"
+                        raise ClientDecodeError(told)  # noqa: TRY301 - it is closed, too
                 except BaseException:
                     response.close()
                     raise
                 return response
 
-        return await self._repeated(once, idempotency_key)
+        return await self._repeated(once, key)
 
     async def _send(
         self,
         method: str,
         path: str,
-        payload: Mapping[str, Any] | None,
+        body: Mapping[str, Any] | None,
         headers: dict[str, str],
-        idle_timeout: float | None = None,
+        *,
+        streams: bool = False,
         data: Any = None,
     ) -> "aiohttp.ClientResponse":
         import aiohttp
 
         options: dict[str, Any] = {} if data is None else {"data": data}
-        if idle_timeout is not None and self._owns_session:
+        if streams and self._owns_session:
             options["timeout"] = aiohttp.ClientTimeout(
-                total=None, sock_connect=_CONNECT_TIMEOUT, sock_read=idle_timeout
+                total=None, sock_connect=_CONNECT_TIMEOUT, sock_read=IDLE_TIMEOUT
             )
-        if payload is not None:
-            options["json"] = payload
+        if body is not None:
+            options["json"] = present(body)
         self._trace("%s %s", method, path)
         session = self._open_session()
         options["allow_redirects"] = False  # never send the key and the message to another host
@@ -307,26 +302,29 @@ async def client_errors() -> AsyncIterator[None]:
 
 
 async def raise_for_status(response: "aiohttp.ClientResponse") -> None:
+    """Raise a `ClientHTTPError` unless the status is 2xx; redirects are never followed."""
     if 200 <= response.status < 300:
         return
+    decoded: Any = None
     if 300 <= response.status < 400:
-        raise _redirected(response) from _cause(response)
-    text = await _text(response)
-    detail: object = " ".join(text.split())[:_SHOWN] or response.reason  # perhaps an HTML page
-    try:
-        decoded = json.loads(text)
-    except (ValueError, RecursionError):
-        decoded = None
-    if isinstance(decoded, dict) and "detail" in decoded:
-        detail = decoded["detail"]
-    task_id = decoded.get("task_id") if isinstance(decoded, dict) else None
+        to = _without_secrets(response.headers.get("Location", ""))
+        told = f"the server redirects to {to or 'nowhere'}; use the URL of that server instead"
+        detail: object = told
+    else:
+        text = await _text(response)
+        detail = " ".join(text.split())[:_SHOWN] or response.reason  # perhaps an HTML page
+        with suppress(ValueError, RecursionError):
+            decoded = json.loads(text)
+    decoded = decoded if isinstance(decoded, dict) else {}
+    detail, task_id = decoded.get("detail", detail), decoded.get("task_id")
     named = f" (task {task_id})" if task_id else ""
+    after = response.headers.get("Retry-After", "")
     raise ClientHTTPError(
         f"HTTP request failed with status code {response.status}: {detail}{named}",
         status=response.status,
         detail=detail,
         task_id=task_id,
-        retry_after=_seconds(response.headers.get("Retry-After", "")),
+        retry_after=float(after) if re.fullmatch("[0-9]{1,9}", after) else None,  # no dates
     ) from _cause(response)
 
 
@@ -343,26 +341,6 @@ def _cause(response: "aiohttp.ClientResponse") -> "aiohttp.ClientResponseError":
     )
 
 
-def key_header(key: str | None) -> dict[str, str]:
-    return {} if key is None else {"Idempotency-Key": key}
-
-
-def _seconds(text: str) -> float | None:
-    """Read a ``Retry-After`` in seconds; a date is ignored."""
-    return float(text) if text.isascii() and text.isdigit() and len(text) < _LONG else None
-
-
-def _redirected(response: "aiohttp.ClientResponse") -> ClientHTTPError:
-    """Return an error that names the target of a redirect, which is never followed."""
-    to = _without_secrets(response.headers.get("Location", ""))
-    detail = f"the server redirects to {to or 'nowhere'}; use the URL of that server instead"
-    return ClientHTTPError(
-        f"HTTP request failed with status code {response.status}: {detail}",
-        status=response.status,
-        detail=detail,
-    )
-
-
 def _without_secrets(url: str) -> str:
     """Return a URL without user, password, query and fragment."""
     try:
@@ -372,12 +350,19 @@ def _without_secrets(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))[:_SHOWN]
 
 
-async def _expect_events(response: "aiohttp.ClientResponse", kinds: Collection[str]) -> None:
-    if response.content_type not in kinds:
-        start = (await response.content.read(_SHOWN)).decode(errors="replace")
+async def read_json(response: "aiohttp.ClientResponse") -> Any:
+    """Return the JSON of a response.
+
+    Raises:
+        ClientDecodeError: it has none.
+    """
+    text = await _text(response)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise ClientDecodeError(
-            f"expected an event stream, got content type '{response.content_type}': {start!r}"
-        )
+            f"expected JSON, got content type '{response.content_type}': {text[:_SHOWN]!r}"
+        ) from error
 
 
 async def _text(response: "aiohttp.ClientResponse") -> str:
@@ -387,12 +372,21 @@ async def _text(response: "aiohttp.ClientResponse") -> str:
         return (await response.read()).decode(errors="replace")
 
 
-async def read_json(response: "aiohttp.ClientResponse") -> Any:
-    text = "(in an unknown encoding)"
-    try:
-        text = await response.text(errors="replace")
-        return json.loads(text)
-    except (ValueError, LookupError, RecursionError) as error:
-        raise ClientDecodeError(
-            f"expected JSON, got content type '{response.content_type}': {text[:_SHOWN]!r}"
-        ) from error
+def key_header(key: str | None) -> dict[str, str]:
+    return {} if key is None else {"Idempotency-Key": key}
+
+
+def present(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields without those that are None."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def query_of(fields: Mapping[str, object]) -> str:
+    """Return what stands behind a path, without what is not given."""
+    given = [f"{name}={quote(str(value), safe='')}" for name, value in present(fields).items()]
+    return f"?{'&'.join(given)}" if given else ""
+
+
+def segment(name: str, taken: Collection[str] = ()) -> str:
+    """Return an id as a part of a path, or what is nobody's id for one that leads elsewhere."""
+    return "%20" if name in ("", ".", "..", *taken) else quote(name, safe="")

@@ -22,10 +22,7 @@ if TYPE_CHECKING:
     import aiohttp
     from sse_starlette import ServerSentEvent
 
-__all__ = ["IDLE_TIMEOUT", "EventStream", "Reconnect", "ReplayOpener"]
-
-IDLE_TIMEOUT: Final = 60.0
-"""Seconds without data after which a connection counts as broken; servers ping every 15."""
+__all__ = ["EventStream", "Reconnect", "ReplayOpener"]
 
 _PERMANENT: Final = range(400, 500)
 _BUSY: Final = frozenset({408, 425, 429})
