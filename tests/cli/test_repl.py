@@ -88,7 +88,7 @@ async def messages(person: Terminal) -> None:
 
 
 async def tasks(person: Terminal) -> None:
-    await person.ask("tasks-get", r"found 3 tasks:\n.*one - completed: True")
+    await person.ask("tasks-get", r"TASK +OWNER .*\none +user:alice@\S+ +completed .* Hi there")
     await person.ask("task-get one", r"task 'one' - completed: True, completed\n.*new_message")
     await person.ask("task-events one --after 1", r"task_complete +You said: Hi there")
     await person.ask("tc one", r"task 'one' (cancelled|completed)|error cancelling task")

@@ -109,7 +109,7 @@ EVERY: dict[str, list[tuple[str, str]]] = {
     "webhook-retry": [("/webhook-retry 7", r"error retrying message: (?!HTTP)")],
     "webhook-discard": [("/webhook-discard 7", r"error discarding message: (?!HTTP)")],
     "tasks-get": [
-        ("tasks-get", r"found 6 tasks:\n"),
+        ("tasks-get", r"TASK +OWNER +STATE .*\none +admin:root@test-swarm +completed "),
         ("tsg --json", r'"task_owner": "admin:root@test-swarm"'),
     ],
     "task-get": [

@@ -16,9 +16,6 @@ LINES_OF_A_SUBJECT = 80
 
 SMALL_SUBJECTS = {
     "mail.cli.init": "a command",
-    "mail.cli.ping": "a command, like the modules beside it",
-    "mail.cli.ui": "a command, like the modules beside it",
-    "mail.cli.watch": "a command, like the modules beside it",
     "mail.server.routes.tokens": "one of the groups of routes, each in a module",
     "mail.utils.store": "a documented import path",
 }

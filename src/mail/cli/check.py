@@ -8,47 +8,41 @@ import asyncio
 import errno
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from mail.cli.common import DONE, FAILED, USAGE, cleaned, in_flags
-from mail.cli.swarms import find_code, silent, stdout_to_stderr
+from mail.cli.swarms import collected, find_code, silent, stdout_to_stderr
 from mail.config.env import LOG_FORMAT, LOG_LEVEL, current, setting
 from mail.errors import ConfigError, MAILError, PortInUse
 
 if TYPE_CHECKING:
     from mail.config.server import ServerConfig
     from mail.config.toml import FileBacked
+    from mail.db.inspect import Remark
 
 Status = Literal["ok", "warning", "error"]
+Line = tuple[Status, str] | tuple[Status, str, int]
+"""The status and the text of a finding, and the exit code of an error (2 by default)."""
 
 _REACH_SECONDS: Final = 3.0
 _PORTS: Final = {"http": 80, "https": 443}
 
 
-class Finding(NamedTuple):
-    """The result of one check; ``code`` is the exit code if it is an error."""
+class _Server(NamedTuple):
+    """What is checked: the settings, and what is known of the store."""
 
-    part: str
-    status: Status
-    text: str
-    code: int = USAGE
+    config: "ServerConfig"
+    remarks: "Sequence[Remark] | ConfigError"
+    url: str
 
-
-class StoreFound(NamedTuple):
-    """What is known about the store.
-
-    ``durable`` tells whether it is, ``tokens`` how many it has, ``registry`` what it holds of the
-    registry of other swarms.
-    """
-
-    findings: list[Finding]
-    durable: bool = True
-    tokens: int | None = None
-    registry: str | None = None
+    def in_store(self, name: str) -> Any:
+        """Return what the store has of ``tokens`` or ``registry``; None if it is not known."""
+        known = () if isinstance(self.remarks, ConfigError) else self.remarks
+        return next((v for each in known if (v := getattr(each, name)) is not None), None)
 
 
 def check_server(flags: Mapping[str, Mapping[str, Any]], *, as_json: bool) -> int:
@@ -61,332 +55,232 @@ def check_server(flags: Mapping[str, Mapping[str, Any]], *, as_json: bool) -> in
     Returns:
         0 if the server could start, 2 if a setting is invalid, 1 for any other error.
     """
-    with stdout_to_stderr(), silent():
-        config, findings = _check_settings(flags)
-        find_code(Path.cwd(), Path(config.swarm.source).parent)
-        findings += _check_environment()
-        findings += _check_swarm(config)
-        findings += _check_memory(config)
-        findings += _check_signing_key(config)
-        findings += _check_webhook(config)
-        store = _check_store(config)
-        findings += _check_registry(config, store)
-        findings += store.findings
-        findings += _check_files(config)
-        findings += _check_auth(store)
-        findings += _check_address(config)
-        findings += _check_logs(Path("logs"))
-    _print(findings, as_json=as_json)
-    return max((found.code for found in findings if found.status == "error"), default=DONE)
-
-
-def _print(findings: list[Finding], *, as_json: bool) -> None:
+    from mail.config.server import resolve_store_url
+    from mail.db.inspect import look_at_store
     from mail.redaction import redact
 
-    lines = [
-        (f.status, f.part, cleaned(" ".join(redact(in_flags(f.text)).split()))) for f in findings
+    found: list[tuple[str, Status, str, int]] = []
+    with stdout_to_stderr(), silent():
+        config, lines = _check_settings(flags)
+        found += [("configuration", *line, USAGE) for line in lines]
+        find_code(Path.cwd(), Path(config.swarm.source).parent)
+        url = resolve_store_url(config, current())
+        remarks: Sequence[Remark] | ConfigError
+        try:
+            remarks = asyncio.run(look_at_store(url, config.swarm.name))
+        except ConfigError as error:
+            remarks = error
+        server = _Server(config, remarks, url)
+        for part, check in _CHECKS.items():
+            try:
+                found += [(part, *line, USAGE)[:4] for line in check(server)]
+            except ConfigError as error:
+                found.append((part, "error", str(error), USAGE))
+            except (MAILError, OSError) as error:
+                found.append((part, "error", str(error), FAILED))
+    checks = [
+        {"status": s, "part": part, "text": cleaned(" ".join(redact(in_flags(text)).split()))}
+        for part, s, text, _ in found
     ]
+    codes = [code for _, status, _, code in found if status == "error"]
     if as_json:
-        checks = [{"status": status, "part": part, "text": text} for status, part, text in lines]
-        ok = all(status != "error" for status, _, _ in lines)
-        print(json.dumps({"ok": ok, "checks": checks}, indent=2))
-        return
-    for status, part, text in lines:
-        print(f"{status:<8} {part:<13} {text}")
-
-
-_PART = "configuration"
+        print(json.dumps({"ok": not codes, "checks": checks}, indent=2))
+    else:
+        for each in checks:
+            print("{status:<8} {part:<13} {text}".format_map(each))
+    return max(codes, default=DONE)
 
 
 def _check_settings(
     flags: Mapping[str, Mapping[str, Any]],
-) -> tuple["ServerConfig", list[Finding]]:
-    """Return the settings and their errors; an invalid table gets its defaults."""
-    from mail.config.toml import find_config_file, read_config
+) -> tuple["ServerConfig", list[tuple[Status, str]]]:
+    """Return the settings, and the errors of every table; an invalid one gets its defaults."""
+    from mail.config.client import ClientConfig
+    from mail.config.server import ServerConfig
+    from mail.config.stdlib import StdlibConfig
+    from mail.config.toml import FileBacked, WrongSettings, find_config_file, read_config
     from mail.llm.profiles import configured_models
+    from mail.stdlib.settings import egress_policy
 
-    path = None
-    try:
-        path = find_config_file()
-        read_config(path)
-    except ConfigError as error:
-        return _server(_Tables(flags, None)), [Finding(_PART, "error", str(error))]
-    tables = _Tables(flags, [])
-    config = _server(tables)
-    _client_and_actions(tables)
-    tables.note(configured_models)
-    findings = [Finding(_PART, "error", text) for text in tables.mistakes or ()]
-    if not findings:
-        text = str(path) if path else "there is no mail.toml; the defaults apply"
-        findings.append(Finding(_PART, "ok", text))
-    return config, findings
+    mistakes: list[str] = []
 
-
-class _Tables:
-    """Builds the models of the tables and collects their errors.
-
-    If ``mistakes`` is None, the file cannot be read, and the tables do not use it.
-    """
-
-    def __init__(self, flags: Mapping[str, Mapping[str, Any]], mistakes: list[str] | None) -> None:
-        self._flags = flags
-        self.mistakes = mistakes
-
-    def note(self, read: Callable[[], object]) -> None:
-        """Collect the error of tables that have no model."""
-        try:
-            read()
-        except ConfigError as error:
-            if self.mistakes is not None:
-                self.mistakes.append(str(error))
-
-    def make(self, model: "type[FileBacked]", **nested: Any) -> Any:
-        """Return the model, or its defaults if it is invalid."""
-        from mail.config.toml import WrongSettings
-
-        given = {**self._flags.get(model.table, {}), **nested}
-        if self.mistakes is None:
+    def make(model: "type[FileBacked]", *, read: bool = True) -> Any:
+        tables = {
+            name: make(field.annotation, read=read)
+            for name, field in model.model_fields.items()
+            if isinstance(field.annotation, type) and issubclass(field.annotation, FileBacked)
+        }
+        given = {**flags.get(model.table, {}), **tables}
+        if not read:
             return model.model_construct(**given)
         try:
             return model(**given)
         except WrongSettings as error:
-            self.mistakes += error.mistakes
+            mistakes.extend(error.mistakes)
         except ConfigError as error:
-            self.mistakes.append(str(error))
-        return model.model_construct(**nested)
+            mistakes.append(str(error))
+        return model.model_construct(**tables)
 
-
-def _server(tables: _Tables) -> "ServerConfig":
-    from mail.config.server import (
-        FederationConfig,
-        FilesConfig,
-        LimitsConfig,
-        MemoryConfig,
-        OpenAIConfig,
-        RetentionConfig,
-        ServerConfig,
-        SettingsConfig,
-        StoreConfig,
-        SwarmConfig,
-        TeamsConfig,
-        WebhookConfig,
-    )
-
-    config: ServerConfig = tables.make(
-        ServerConfig,
-        swarm=tables.make(SwarmConfig),
-        settings=tables.make(SettingsConfig),
-        store=tables.make(StoreConfig),
-        limits=tables.make(LimitsConfig),
-        retention=tables.make(RetentionConfig),
-        files=tables.make(FilesConfig),
-        openai=tables.make(OpenAIConfig),
-        teams=tables.make(TeamsConfig),
-        memory=tables.make(MemoryConfig),
-        federation=tables.make(FederationConfig),
-        webhook=tables.make(WebhookConfig),
-    )
-    return config
-
-
-def _client_and_actions(tables: _Tables) -> None:
-    from mail.config.client import ClientConfig
-    from mail.config.stdlib import EmailConfig, FsConfig, HttpConfig, StdlibConfig
-    from mail.stdlib.settings import egress_policy
-
-    tables.make(ClientConfig)
-    actions = tables.make(
-        StdlibConfig,
-        email=tables.make(EmailConfig),
-        fs=tables.make(FsConfig),
-        http=tables.make(HttpConfig),
-    )
-    for check in (lambda: egress_policy(actions.http), actions.email.check):
+    try:
+        path = find_config_file()
+        read_config(path)
+    except ConfigError as error:
+        return make(ServerConfig, read=False), [("error", str(error))]
+    config: ServerConfig = make(ServerConfig)
+    make(ClientConfig)
+    actions = make(StdlibConfig)
+    for check in (lambda: egress_policy(actions.http), actions.email.check, configured_models):
         try:
             check()
         except ConfigError as error:
-            if tables.mistakes is not None:
-                tables.mistakes.append(str(error))
+            mistakes.append(str(error))
+    text = str(path) if path else "there is no mail.toml; the defaults apply"
+    return config, [("error", each) for each in mistakes] or [("ok", text)]
 
 
-def _check_environment() -> Iterator[Finding]:
+def _environment(_: _Server) -> Iterator[Line]:
     """Check the environment variables of the log."""
     from mail.logs.setup import FORMATS, LEVELS
 
-    known = ((LOG_LEVEL, LEVELS, str.upper), (LOG_FORMAT, FORMATS, str.lower))
-    wrong = False
-    for name, values, spelled in known:
-        value = setting(name)
-        if value is not None and spelled(value) not in values:
-            wrong = True
-            text = f"{name} must be one of {', '.join(values)}"
-            yield Finding("environment", "error", text)
+    wrong = [
+        f"{name} must be one of {', '.join(values)}"
+        for name, values, spelled in (
+            (LOG_LEVEL, LEVELS, str.upper),
+            (LOG_FORMAT, FORMATS, str.lower),
+        )
+        if (value := setting(name)) is not None and spelled(value) not in values
+    ]
+    yield from (("error", text) for text in wrong)
     if not wrong:
-        yield Finding("environment", "ok", "all variables that are set are valid")
+        yield "ok", "all variables that are set are valid"
 
 
-def _check_registry(config: "ServerConfig", store: StoreFound) -> Iterator[Finding]:
-    """Read the registry of other swarms, if there is one; none of its faults stops a server."""
-    from mail.net.endpoints import is_reference, missing_token, token_variable
-    from mail.net.registry_file import RegistryContent, RegistryFile
-
-    own, file = config.swarm.name, RegistryFile(config.swarm.registry_file)
-    place = "in the database" if store.registry is not None else file.place
-    if store.registry is None and not file.exists():
-        return
-    try:
-        shared = store.registry
-        content = file.read() if shared is None else RegistryContent.from_text(shared)
-    except MAILError as error:
-        text = str(error) if store.registry is None else f"{place}: {error}"
-        yield Finding("registry", "warning", text)
-        return
-    for problem in content.problems:
-        yield Finding("registry", "warning", f"{place}: {problem}; it is not used")
-    peers = {
-        n: e
-        for n, e in content.endpoints.items()
-        if n not in (own, content.about.get("local_swarm_name"))
-    }
-    for name, entry in peers.items():
-        held = entry["auth_token_ref"]
-        if (held is None or is_reference(held)) and setting(token_variable(name)) is None:
-            yield Finding("registry", "warning", missing_token(name, own))
-    count = f"{len(peers)} other swarm{'' if len(peers) == 1 else 's'}"
-    yield Finding("registry", "ok", f"{place}: {count}")
-
-
-def _check_signing_key(config: "ServerConfig") -> Iterator[Finding]:
-    """Read the key for signatures; the server makes one that is not there yet."""
-    from mail.net.signatures import SigningKeys
-
-    path = config.federation.signing_key_file
-    if path is None:
-        return
-    if not Path(path).exists():
-        yield Finding("signatures", "ok", f"{path}: the server makes a key at its first start")
-        return
-    try:
-        keys = SigningKeys.read(path)
-    except ConfigError as error:
-        yield Finding("signatures", "error", str(error))
-    else:
-        yield Finding("signatures", "ok", f"{path}: signs with the key {keys.public[0]['kid']}")
-
-
-def _check_webhook(config: "ServerConfig") -> Iterator[Finding]:
-    """See that there is a secret for the webhook; nothing is sent."""
-    from mail.config.server import webhook_secret
-
-    hook = config.webhook
-    if hook.url is None:
-        return
-    try:
-        webhook_secret(hook)
-    except ConfigError as error:
-        yield Finding("webhook", "error", str(error))
-    else:
-        yield Finding("webhook", "ok", f"messages are signed with the secret in {hook.secret_env}")
-
-
-def _check_swarm(config: "ServerConfig") -> Iterator[Finding]:
+def _swarm(server: _Server) -> Iterator[Line]:
     """Load the swarm and build its agents once, as in a real start, without starting them."""
-    from mail.cli.swarms import collected
     from mail.config.server import resolve_swarms_file
     from mail.db.memory import MemoryStore
+    from mail.llm.litellm_model import load_library
+    from mail.llm.provider_env import model_warnings
     from mail.server.swarm import open_swarm
     from mail.stdlib.settings import stray_files
 
-    warned: list[str] = []
+    config, warned = server.config, list[str]()
     place = f"'{config.swarm.name}' of {resolve_swarms_file(config.swarm)}"
     try:
         with collected(warned):
             served = asyncio.run(open_swarm(config, MemoryStore()))
     except (MAILError, OSError) as error:
-        yield Finding("swarm", "error", str(error))
+        yield "error", str(error)
     else:
         agents = len(served.template.agents)
-        text = f"{place}: {agents} agent{'' if agents == 1 else 's'}, built without errors"
-        yield Finding("swarm", "ok", text)
+        yield "ok", f"{place}: {agents} agent{'' if agents == 1 else 's'}, built without errors"
         with suppress(ConfigError):  # what is wrong with the settings is said already
             warned += filter(None, [stray_files(served.template)])
-        proxied = [use.agent for use in served.uses if use.use_proxy]
-        if proxied:
-            yield Finding("swarm", "ok", f"through the LiteLLM proxy: {', '.join(proxied)}")
-        if served.uses:
-            from mail.llm.litellm_model import load_library
-            from mail.llm.provider_env import model_warnings
-
-            warned += model_warnings(load_library(), served.uses)
-    for text in warned:
-        yield Finding("swarm", "warning", text)
+        if proxied := [use.agent for use in served.uses if use.use_proxy]:
+            yield "ok", f"through the LiteLLM proxy: {', '.join(proxied)}"
+        warned += model_warnings(load_library(), served.uses) if served.uses else ()
+    yield from (("warning", text) for text in warned)
 
 
-def _check_memory(config: "ServerConfig") -> Iterator[Finding]:
+def _memory(server: _Server) -> Iterator[Line]:
     """Check the model that learns from answers to approvals, if one is named; nothing is asked."""
     from mail.config.server import NO_MODEL
+    from mail.llm.litellm_model import load_library
+    from mail.llm.provider_env import ModelUse, model_warnings
     from mail.llm.resolve import is_scripted
     from mail.memory import proposer
 
-    model = config.memory.model
+    model = server.config.memory.model
     if model is None or model == NO_MODEL:  # the entrypoint's model is checked with the swarm
         return
     try:
         proposer(model)
     except ConfigError as error:
-        yield Finding("memory", "error", f"[server.memory] model: {error}")
+        raise ConfigError(f"[server.memory] model: {error}") from error
+    use = ModelUse("[server.memory]", model, "completions", use_proxy=False)
+    warned = [] if is_scripted(model) else [*model_warnings(load_library(), [use])]
+    yield from (("warning", text) for text in warned)
+    if not warned:
+        yield "ok", f"'{model}' learns from answers to approvals"
+
+
+def _signatures(server: _Server) -> Iterator[Line]:
+    """Read the key for signatures; the server makes one that is not there yet."""
+    from mail.net.signatures import SigningKeys
+
+    path = server.config.federation.signing_key_file
+    if path is not None and not Path(path).exists():
+        yield "ok", f"{path}: the server makes a key at its first start"
+    elif path is not None:
+        yield "ok", f"{path}: signs with the key {SigningKeys.read(path).public[0]['kid']}"
+
+
+def _webhook(server: _Server) -> Iterator[Line]:
+    """See that there is a secret for the webhook; nothing is sent."""
+    from mail.config.server import webhook_secret
+
+    hook = server.config.webhook
+    if hook.url is not None:
+        webhook_secret(hook)
+        yield "ok", f"messages are signed with the secret in {hook.secret_env}"
+
+
+def _registry(server: _Server) -> Iterator[Line]:
+    """Read the registry of other swarms, if there is one; none of its faults stops a server."""
+    from mail.net.endpoints import is_reference, missing_token, token_variable
+    from mail.net.registry_file import RegistryContent, RegistryFile
+
+    own, file = server.config.swarm.name, RegistryFile(server.config.swarm.registry_file)
+    shared = server.in_store("registry")
+    place = "in the database" if shared is not None else file.place
+    if shared is None and not file.exists():
         return
-    if not is_scripted(model):
-        from mail.llm.litellm_model import load_library
-        from mail.llm.provider_env import ModelUse, model_warnings
-
-        use = ModelUse("[server.memory]", model, "completions", use_proxy=False)
-        warned = model_warnings(load_library(), [use])
-        yield from (Finding("memory", "warning", text) for text in warned)
-        if warned:
-            return
-    yield Finding("memory", "ok", f"'{model}' learns from answers to approvals")
-
-
-def _check_store(config: "ServerConfig") -> StoreFound:
-    """Check the store that the server would use."""
-    from mail.config.server import MEMORY_URL, resolve_store_url, store_url_place
-    from mail.db.inspect import look_at_store
-
-    url = resolve_store_url(config, current())
-    durable = not url.lower().startswith(MEMORY_URL)
     try:
-        remarks = asyncio.run(look_at_store(url, config.swarm.name))
-    except ConfigError as error:
-        text = f"{store_url_place(config, current())}: {error}"
-        return StoreFound([Finding("store", "error", text)], durable)
-    findings = [Finding("store", remark.status, remark.text, FAILED) for remark in remarks]
-    tokens = next((r.tokens for r in remarks if r.tokens is not None), None)
-    registry = next((r.registry for r in remarks if r.registry is not None), None)
-    return StoreFound(findings, durable, tokens, registry)
+        content = file.read() if shared is None else RegistryContent.from_text(shared)
+    except MAILError as error:
+        yield "warning", str(error) if shared is None else f"{place}: {error}"
+        return
+    for problem in content.problems:
+        yield "warning", f"{place}: {problem}; it is not used"
+    ours = (own, content.about.get("local_swarm_name"))
+    peers = {name: entry for name, entry in content.endpoints.items() if name not in ours}
+    for name, entry in peers.items():
+        held = entry["auth_token_ref"]
+        if (held is None or is_reference(held)) and setting(token_variable(name)) is None:
+            yield "warning", missing_token(name, own)
+    yield "ok", f"{place}: {len(peers)} other swarm{'' if len(peers) == 1 else 's'}"
 
 
-def _check_files(config: "ServerConfig") -> Iterator[Finding]:
+def _store(server: _Server) -> Iterator[Line]:
+    """Tell what was found of the store that the server would use."""
+    from mail.config.server import store_url_place
+
+    if isinstance(server.remarks, ConfigError):
+        place = store_url_place(server.config, current())
+        raise ConfigError(f"{place}: {server.remarks}") from server.remarks
+    yield from ((remark.status, remark.text, FAILED) for remark in server.remarks)
+
+
+def _files(server: _Server) -> Iterator[Line]:
     """Look for the bucket of files, if there is one."""
     from mail.db.blobs_s3 import S3Blobs, S3Place
 
-    url = config.files.url
+    url = server.config.files.url
     if url is None:
         return
-    if config.files.root is not None:
-        yield Finding("files", "error", "[server.files]: give either root or url")
-        return
+    if server.config.files.root is not None:
+        raise ConfigError("[server.files]: give either root or url")
     try:
-        asyncio.run(S3Blobs(S3Place.of(url), config.swarm.name, "", current()).reach())
-    except ConfigError as error:
-        yield Finding("files", "error", str(error))
+        asyncio.run(S3Blobs(S3Place.of(url), server.config.swarm.name, "", current()).reach())
+    except ConfigError:
+        raise
     except MAILError as error:
-        yield Finding("files", "error", f"[server.files] url: {error}", FAILED)
+        yield "error", f"[server.files] url: {error}", FAILED
     else:
-        yield Finding("files", "ok", f"{url}: the bucket is there")
+        yield "ok", f"{url}: the bucket is there"
 
 
-def _check_auth(store: StoreFound) -> Iterator[Finding]:
+def _auth(server: _Server) -> Iterator[Line]:
     """Check the source of tokens. Connect to an external service, but send it nothing."""
     from mail.auth.builtin import (
         AUTH_ENDPOINT,
@@ -394,36 +288,24 @@ def _check_auth(store: StoreFound) -> Iterator[Finding]:
         BuiltinAuth,
         build_auth,
     )
+    from mail.config.server import MEMORY_URL
     from mail.db.memory import MemoryStore
 
-    try:
-        auth = build_auth(current(), MemoryStore())
-    except ConfigError as error:
-        yield Finding("auth", "error", str(error))
+    if not isinstance(build_auth(current(), MemoryStore()), BuiltinAuth):
+        for name in (AUTH_ENDPOINT, TOKEN_INFO_ENDPOINT):
+            problem = asyncio.run(_unreachable(setting(name) or ""))
+            state = f"cannot be reached now ({problem})" if problem else "can be reached"
+            yield "warning" if problem else "ok", f"{name}: the external token service {state}"
         return
-    if isinstance(auth, BuiltinAuth):
-        yield _built_in(store)
-        return
-    for name in (AUTH_ENDPOINT, TOKEN_INFO_ENDPOINT):
-        problem = asyncio.run(_unreachable(setting(name) or ""))
-        if problem is None:
-            yield Finding("auth", "ok", f"{name}: the external token service can be reached")
-        else:
-            text = f"{name}: the external token service cannot be reached now ({problem})"
-            yield Finding("auth", "warning", text)
-
-
-def _built_in(store: StoreFound) -> Finding:
-    if not store.durable:
-        text = "'mail token' cannot create tokens in a memory store; use another store"
-        return Finding("auth", "warning", text)
-    if store.tokens is None:
-        return Finding("auth", "warning", "built-in; the number of tokens is unknown")
-    if store.tokens == 0:
-        text = "there are no tokens yet; create one with 'mail token create'"
-        return Finding("auth", "warning", text)
-    many = "1 token" if store.tokens == 1 else f"{store.tokens} tokens"
-    return Finding("auth", "ok", f"built-in, {many} in the store")
+    tokens = server.in_store("tokens")
+    if server.url.lower().startswith(MEMORY_URL):
+        yield "warning", "'mail token' cannot create tokens in a memory store; use another store"
+    elif tokens is None:
+        yield "warning", "built-in; the number of tokens is unknown"
+    elif tokens == 0:
+        yield "warning", "there are no tokens yet; create one with 'mail token create'"
+    else:
+        yield "ok", f"built-in, {tokens} token{'' if tokens == 1 else 's'} in the store"
 
 
 async def _unreachable(url: str) -> str | None:
@@ -443,28 +325,43 @@ async def _unreachable(url: str) -> str | None:
     return None
 
 
-def _check_address(config: "ServerConfig") -> Iterator[Finding]:
+def _address(server: _Server) -> Iterator[Line]:
     """Check whether the server can listen on its address."""
     from mail.server.run import bind
 
     try:
-        for listener in bind(config):
+        for listener in bind(server.config):
             listener.close()
     except PortInUse as error:
         in_use = isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE
-        status: Status = "warning" if in_use else "error"
-        yield Finding("address", status, str(error), FAILED)
+        yield "warning" if in_use else "error", str(error), FAILED
     else:
-        yield Finding("address", "ok", f"{config.host}:{config.port} is free")
+        yield "ok", f"{server.config.host}:{server.config.port} is free"
 
 
-def _check_logs(folder: Path) -> Iterator[Finding]:
+def _logs(_: _Server) -> Iterator[Line]:
     """Check whether the log files are writable."""
-    place = folder.absolute()
+    place = Path("logs").absolute()
     above = place if place.exists() else place.parent
-    if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
-        yield Finding("logs", "ok", f"{place}" + ("" if place.exists() else " will be created"))
-    elif above.is_dir():
-        yield Finding("logs", "error", f"the folder {above} is not writable")
+    if not above.is_dir():
+        yield "error", f"{above} is not a folder"
+    elif not os.access(above, os.W_OK | os.X_OK):
+        yield "error", f"the folder {above} is not writable"
     else:
-        yield Finding("logs", "error", f"{above} is not a folder")
+        yield "ok", f"{place}" + ("" if place.exists() else " will be created")
+
+
+_CHECKS: Final[Mapping[str, Callable[[_Server], Iterator[Line]]]] = {
+    "environment": _environment,
+    "swarm": _swarm,
+    "memory": _memory,
+    "signatures": _signatures,
+    "webhook": _webhook,
+    "registry": _registry,
+    "store": _store,
+    "files": _files,
+    "auth": _auth,
+    "address": _address,
+    "logs": _logs,
+}
+"""The checks, in the order in which their findings are printed."""

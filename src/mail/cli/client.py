@@ -1,9 +1,9 @@
-"""``mail client``: run one command against a server, or many at a prompt.
+"""``mail client``: run one command against a server, or many at a prompt; and ``mail watch``.
 
 The arguments are options, the server's URL, and optionally a command with its own arguments.
-Large modules are imported only when there is a command to run.
 """
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,24 +15,24 @@ from mail.cli.credentials import (
     KEY_VARIABLE,
     KEYS,
     URL_VARIABLE,
-    api_key,
+    connected,
     needed_url,
-    server_url,
     warn_of_tokens,
 )
+from mail.cli.repl.parsing import HELP, build_parser, command_names
+from mail.cli.repl.screen import Screen
+from mail.cli.repl.session import Session, Talk, execute
+from mail.cli.repl.talk import carry_out, resolve
+from mail.cli.repl.talk import watch as follow_task
 from mail.cli.table import CONFIG, Command, Namespace, argument, command, flag, option, positive
 from mail.config.env import LOG_LEVEL, setting
 from mail.errors import ConfigError
 
 if TYPE_CHECKING:
-    import asyncio
-
     from mail.client.client import MAILClient
-    from mail.config.client import ClientConfig
 
 _MOST_BYTES: Final = 64 * 1024 * 1024
 HISTORY: Final = ".mail_history"
-HELP: Final = (("help",), ("?",))
 
 _PROG: Final = "mail client URL"
 
@@ -45,7 +45,9 @@ class _Client(Command):
         given = list(args)
         left = super().parse_args(ctx, list(args))
         words: tuple[str, ...] = ctx.params["words"]
-        url = words[0] if words and not _is_command(words[0]) else None
+        names = {*command_names(), *HELP}
+        is_command = bool(words) and "://" not in words[0] and words[0].removeprefix("/") in names
+        url = words[0] if words and not is_command else None
         if url is not None:
             at = len(given) - len(words)
             ctx.params.clear()
@@ -56,8 +58,6 @@ class _Client(Command):
 
 def _complete(ctx: click.Context, _: click.Parameter, begun: str) -> list[str]:
     """Return the commands that a word may become."""
-    from mail.cli.repl.parsing import command_names
-
     known = any(word in command_names() for word in ctx.params.get("words") or ())
     return [] if known else sorted(name for name in command_names() if name.startswith(begun))
 
@@ -92,99 +92,52 @@ def run(arguments: Namespace) -> int:
     """Run one command, or the prompt.
 
     Raises:
-        ConfigError: a setting is invalid.
+        ConfigError: a setting is invalid, or the URL is missing.
     """
-    call = read_call(arguments)
-    if call.words[:1] in HELP:
-        from mail.cli.repl.parsing import build_parser
-
-        build_parser(_PROG, typed=False).explain(call.words[1:2])
+    words = arguments.words
+    if words[:1] and words[0] in HELP:
+        build_parser(_PROG, typed=False).explain(words[1:2])
         return DONE
-    return _serve(call)
-
-
-def read_call(arguments: Namespace) -> Namespace:
-    """Return the arguments with the server's URL and the token to use, as far as they are known.
-
-    Raises:
-        ConfigError: the URL is missing or invalid.
-    """
-    given = arguments.url
-    named = given or setting(URL_VARIABLE) or ""
-    if arguments.words[:1] not in HELP:
-        needed_url(named)
-    if named:
-        keys = (arguments.api_key, arguments.api_key_file)
-        arguments.url = server_url(named)
-        arguments.api_key = api_key(*keys, named, typed=given is not None)
-    return arguments
-
-
-def _is_command(word: str) -> bool:
-    if "://" in word:
-        return False
-    from mail.cli.repl.parsing import command_names
-
-    return word.removeprefix("/") in command_names() or word in ("help", "?")
-
-
-def _serve(call: Namespace) -> int:
+    needed_url(arguments.url)
     from mail.config.client import ClientConfig
     from mail.logs.setup import init_logger
 
-    given: dict[str, Any] = {} if call.timeout is None else {"timeout": call.timeout}
-    if call.verbose:
-        given["verbose"] = True
-    with configured(call.config):
-        config = ClientConfig(**given)
+    given: dict[str, Any] = {"timeout": arguments.timeout, "verbose": arguments.verbose or None}
+    with configured(arguments.config):
+        config = ClientConfig(**{name: value for name, value in given.items() if value is not None})
     quiet = "INFO" if config.verbose else "WARNING"
     init_logger(level=setting(LOG_LEVEL) or quiet, log_dir=None, log_format="human")
-    return _talk(call, config)
-
-
-def _talk(call: Namespace, config: "ClientConfig") -> int:
-    import asyncio
-
-    from mail.client.client import MAILClient
-
-    client = MAILClient(call.url, call.api_key, config=config)
+    opened = connected(arguments, config=config)
     with asyncio.Runner() as runner:
+        client = runner.run(opened.__aenter__())
         # The first Ctrl-C cancels the current request, and `runner.run` raises.
         try:
-            return _one(runner, client, call) if call.words else _many(runner, client, call)
+            return (_one if words else _many)(runner, client, arguments)
         except KeyboardInterrupt:
             return INTERRUPTED
         finally:
-            runner.run(client.aclose())
+            runner.run(opened.__aexit__(None, None, None))
 
 
-def _one(runner: "asyncio.Runner", client: "MAILClient", call: Namespace) -> int:
-    from mail.cli.repl.parsing import build_parser
-    from mail.cli.repl.screen import Screen
-    from mail.cli.repl.session import Session, execute
-
-    parser = build_parser(_PROG, typed=False)
-    arguments = parser.read([call.words[0].removeprefix("/"), *call.words[1:]])
+def _one(runner: asyncio.Runner, client: "MAILClient", call: Namespace) -> int:
+    words = [call.words[0].removeprefix("/"), *call.words[1:]]
+    arguments = build_parser(_PROG, typed=False).read(words)
     warn_of_tokens(arguments)
-    _read_text(arguments)
-    session = Session(client, Screen(), call.json, before=f"mail client {call.url} ")
-    return runner.run(execute(session, arguments))
+    given = vars(arguments)
+    for name in ("body", "text"):  # of a message, for which ``-`` stands
+        if given.get(name) in ("-", ("-",)):
+            text = _standard_input()
+            given[name] = (text,) if isinstance(given[name], tuple) else text
+    session = Session(client, Screen(), call.json, before=f"mail client {client.base_url} ")
+    return runner.run(carry_out(session, arguments))
 
 
-def _read_text(arguments: Namespace) -> None:
-    """Read the text of a message from standard input where ``-`` stands for it.
+def _standard_input() -> str:
+    """Read a text from standard input.
 
     Raises:
         ConfigError: it is no text, or endless.
     """
-    given = vars(arguments)
-    for name in ("body", "text"):
-        if given.get(name) in ("-", ("-",)):
-            text = _standard_input()
-            given[name] = (text,) if isinstance(given[name], tuple) else text
-
-
-def _standard_input() -> str:
     data = sys.stdin.buffer.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
         raise ConfigError(f"standard input has more than {_MOST_BYTES:,} bytes")
@@ -195,10 +148,8 @@ def _standard_input() -> str:
     return text.removesuffix("\n").removesuffix("\r")
 
 
-def _many(runner: "asyncio.Runner", client: "MAILClient", call: Namespace) -> int:
+def _many(runner: asyncio.Runner, client: "MAILClient", call: Namespace) -> int:
     from mail.cli.repl.loop import converse, greet
-    from mail.cli.repl.screen import Screen
-    from mail.cli.repl.session import Session, Talk
     from mail.cli.repl.terminal import PipedLines, TypedLines
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -206,3 +157,36 @@ def _many(runner: "asyncio.Runner", client: "MAILClient", call: Namespace) -> in
     session = Session(client, Screen(), call.json, Talk(), "/")
     runner.run(greet(session))
     return converse(runner, session, TypedLines(runner, Path.home() / HISTORY, session))
+
+
+@command(
+    argument("task_id", "one of your tasks: its id, or the beginning of it", metavar="TASK"),
+    option(
+        "--owner", metavar="ROLE:ID", told="for administrators: whose task it is (its id in full)"
+    ),
+    option("--url", metavar="URL", told=f"the server (default: {URL_VARIABLE})"),
+    *KEYS,
+    option("-a", "--after", metavar="N", type=int, told="only events after event N"),
+    flag("--json", told="print events as JSON, one on a line"),
+)
+async def watch(arguments: Namespace) -> int:
+    """Show a task until its run ends; return the exit code of that run.
+
+    Raises:
+        ConfigError: the server or its token is not known.
+    """
+
+    async def show(session: Session, _: Namespace) -> int:
+        task_id, owner, after = arguments.task_id, arguments.owner, arguments.after
+        task_id = await resolve(session, task_id) if owner is None else task_id
+        return await follow_task(session, task_id, None if after is None else str(after), owner)
+
+    async with connected(arguments, "pass the server's URL with --url") as client:
+        before = f"mail client {client.base_url} "
+        session = Session(client, Screen(), arguments.json, before=before)
+        arguments.command = Command("watch", show, (), doing="watching task")
+        try:
+            return await execute(session, arguments)
+        except asyncio.CancelledError:
+            print("the task goes on", file=sys.stderr)
+            raise

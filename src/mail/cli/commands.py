@@ -25,28 +25,27 @@ from mail.cli import (
     swarms,
     tasks,
     token,
-    ui,
     undelivered,
-    watch,
 )
-from mail.cli.common import DONE, FAILED, INTERRUPTED, USAGE, cleaned
-from mail.cli.table import HELP, Group, Namespace, Sections, argument, command, flag, mistake
+from mail.cli.common import DONE, FAILED, INTERRUPTED, USAGE, cleaned, tell
+from mail.cli.table import HELP, JSON, Group, Namespace, Sections, argument, command, flag, mistake
 from mail.errors import ConfigError, MAILError, ProtocolError
 from mail.version import get_protocol_version, get_version
 
 _COMPLETE: Final = "_MAIL_COMPLETE"
 
 
-@command()
-def version(_: Namespace) -> None:
+@command(JSON)
+def version(arguments: Namespace) -> int:
     """Print the versions."""
-    _print_versions()
-
-
-def _print_versions() -> None:
-    print(f"MAIL reference implementation version: {get_version()}")
-    print(f"MAIL protocol version: {get_protocol_version()}")
-    print("(a package of version `x.y.z` speaks protocol version `x.y`)")
+    package, protocol = get_version(), get_protocol_version()
+    return tell(
+        arguments,
+        {"version": package, "protocol_version": protocol},
+        f"MAIL reference implementation version: {package}",
+        f"MAIL protocol version: {protocol}",
+        "(a package of version `x.y.z` speaks protocol version `x.y`)",
+    )
 
 
 @command(
@@ -89,11 +88,11 @@ COMMANDS: Final[Sections] = MappingProxyType(
         },
         "Use a server": {
             "client": ("talk to a MAIL server", client.run),
-            "ui": ("open the console of a MAIL server in a browser", ui.run),
+            "ui": ("open the console of a MAIL server in a browser", ping.ui),
             "login": ("keep your token for a MAIL server", credentials.login),
             "logout": ("forget that token", credentials.logout),
-            "ping": ("check whether a MAIL server is reachable", ping.run),
-            "watch": ("show what a task does, and follow it", watch.run),
+            "ping": ("check whether a MAIL server is reachable", ping.ping),
+            "watch": ("show what a task does, and follow it", client.watch),
             "mcp": ("be an MCP server whose tools ask a MAIL server", mcp.run),
             "email": ("bring new emails to the email assistant", email.email),
             "register": ("register the client to open swarm:// links", register.run),
@@ -107,11 +106,11 @@ COMMANDS: Final[Sections] = MappingProxyType(
 """The commands by section, each with what it is for."""
 
 
-def _begin(version: bool) -> None:
+def _begin(**given: bool) -> None:
     """Print the versions or the help if there is no command."""
     ctx = click.get_current_context()
-    if version:
-        _print_versions()
+    if given["version"]:
+        version.run(Namespace(json=False))
         ctx.exit()
     if ctx.invoked_subcommand is None:
         print(ctx.get_help())

@@ -1,9 +1,10 @@
 """What commands share: exit codes, flags that stand for settings, and text safe to print."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Final
 
 from mail.config.env import CONFIG_PATH, expanded, overridden
@@ -95,9 +96,15 @@ def _escaped(found: re.Match[str]) -> str:
     return "\\u" + units.replace("|", "\\u")
 
 
-def print_table(lines: Sequence[Sequence[str]]) -> None:
-    """Print lines of cells, the first of them the headings, in columns as wide as they need."""
-    shown = [[cleaned(cell) for cell in line] for line in lines]
+def in_columns(lines: Sequence[Sequence[str]], most: int = 200) -> list[str]:
+    """Return lines of cells, the first of them the headings, in columns as wide as they need."""
+    shown = [[one_line(cell, most) for cell in line] for line in lines]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    for line in shown:
-        print("  ".join(c.ljust(width) for c, width in zip(line, widths, strict=True)).rstrip())
+    return ["  ".join(map(str.ljust, line, widths)).rstrip() for line in shown]
+
+
+def tell(arguments: SimpleNamespace, answer: object, *lines: str) -> int:
+    """Print what a command found, as JSON with ``--json`` or as lines; return success."""
+    for line in [json.dumps(answer)] if arguments.json else lines:
+        print(cleaned(line))
+    return DONE

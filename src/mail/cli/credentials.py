@@ -14,10 +14,10 @@ import secrets
 import stat
 import sys
 import warnings
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import click
@@ -25,7 +25,12 @@ import click
 from mail.cli.common import DONE, FAILED, cleaned
 from mail.cli.table import JSON, Namespace, argument, command, flag, option
 from mail.config.env import base_folder, expanded, setting
-from mail.errors import ClientDecodeError, ConfigError, MAILError
+from mail.errors import ConfigError, MAILError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from mail.client.client import MAILClient
 
 URL_VARIABLE: Final = "MAIL_URL"
 
@@ -332,30 +337,28 @@ def _checked(text: str, empty: str) -> str:
     return token
 
 
-async def ask_server(arguments: Namespace, method: str, *given: Any, **more: Any) -> Any:
-    """Call a method of `MAILClient` at the server that `at_server` names.
+@asynccontextmanager
+async def connected(
+    arguments: Namespace, needs: str | None = None, **more: Any
+) -> "AsyncIterator[MAILClient]":
+    """Give a client of the server that the arguments or the environment name, with the token.
+
+    Args:
+        arguments: ``url``, ``api_key`` and ``api_key_file``.
+        needs: What to say if there is no URL.
+        more: What `MAILClient` takes.
 
     Raises:
         ConfigError: the address or the token is missing or invalid.
-        MAILError: the server refused, or could not be asked.
+        MAILError: the keyring does not answer.
     """
+    url = needed_url(arguments.url, *([needs] if needs else []))
+    base = server_url(url)
+    key = api_key(arguments.api_key, arguments.api_key_file, url, typed=bool(arguments.url))
     from mail.client.client import MAILClient
 
-    key = api_key(arguments.api_key, arguments.api_key_file, arguments.url)
-    async with MAILClient(server_url(arguments.url), key) as client:
-        return await getattr(client, method)(*given, **more)
-
-
-def listed_in(answer: object, name: str) -> list[dict[str, Any]]:
-    """Return the objects that a server's answer lists in a field.
-
-    Raises:
-        ClientDecodeError: it lists none there.
-    """
-    found = answer.get(name) if isinstance(answer, dict) else None
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise ClientDecodeError(f"the server's answer has no list of {name}")
-    return found
+    async with MAILClient(base, key, **more) as client:
+        yield client
 
 
 _URL: Final = argument("url", f"the server's URL (default: {URL_VARIABLE})", required=False)

@@ -17,8 +17,9 @@ from mail.cli.common import (
     USAGE,
     cleaned,
     configured,
+    in_columns,
     one_line,
-    print_table,
+    tell,
 )
 from mail.cli.swarms import find_code, silent, stdout_to_stderr
 from mail.cli.table import CONFIG, JSON, Group, Namespace, argument, flag, option, positive
@@ -44,7 +45,7 @@ _ADDRESS_ENDS: Final = ("_BASE", "_URL", "_ENDPOINT", "_HOST")
 def models(ctx: click.Context, json: bool) -> int | None:
     """Check a model, and show what is known of models."""
     if ctx.invoked_subcommand is None:
-        return _print_rows(json)
+        return _print_rows(Namespace(json=json))
     ctx.default_map = {name: {"json": json} for name in models.commands}
     return None
 
@@ -58,16 +59,13 @@ _TOOL_FORMAT: Final = option(
 
 @models.add("list", "list what is known of models (the default)", JSON)
 def _list(arguments: Namespace) -> int:
-    return _print_rows(arguments.json)
+    return _print_rows(arguments)
 
 
-def _print_rows(as_json: bool) -> int:
+def _print_rows(arguments: Namespace) -> int:
     """Print the rows of the table of models."""
     from mail.llm.profiles import ROWS
 
-    if as_json:
-        print(json.dumps([_fields(row) for row in ROWS], indent=2))
-        return DONE
     lines = [("ROW", "PROVIDER", "MODELS", "FORCED TOOLS", "THINKS", "EFFORTS")]
     lines += [
         (
@@ -80,8 +78,7 @@ def _print_rows(as_json: bool) -> int:
         )
         for row in ROWS
     ]
-    print_table(lines)
-    return DONE
+    return tell(arguments, [_fields(row) for row in ROWS], *in_columns(lines))
 
 
 @models.add(
@@ -94,13 +91,8 @@ def _print_rows(as_json: bool) -> int:
 def _show(arguments: Namespace) -> int:
     """Print the profile of one model."""
     profile = _profile(arguments.model, arguments.tool_format or "responses")
-    if arguments.json:
-        print(json.dumps({"model": arguments.model, **profile}, indent=2))
-        return DONE
-    lines = [("FIELD", "VALUE")]
-    lines += [(name, _said(value)) for name, value in profile.items()]
-    print_table(lines)
-    return DONE
+    lines = [("FIELD", "VALUE"), *((name, _said(value)) for name, value in profile.items())]
+    return tell(arguments, {"model": arguments.model, **profile}, *in_columns(lines, 2000))
 
 
 def _profile(model: str, tool_format: "ToolFormat") -> dict[str, Any]:

@@ -1,18 +1,23 @@
-"""``mail ping``: check a server's health. Uses only the standard library, to start fast."""
+"""``mail ping`` and ``mail ui``: a server's health, and its console; only the standard library."""
 
 import http.client
 import json
 import urllib.error
 import urllib.request
+import webbrowser
 from typing import Any, Final
 
-from mail.cli.common import cleaned, one_line
-from mail.cli.credentials import server_url, warn_of_exposure
-from mail.cli.table import Namespace, argument, command, option, positive
+from mail.cli.common import DONE, FAILED, one_line, tell
+from mail.cli.credentials import URL_VARIABLE, server_url, warn_of_exposure
+from mail.cli.table import JSON, Namespace, argument, command, flag, option, positive
+from mail.config.env import setting
 from mail.errors import ConfigError, MAILError
 from mail.version import get_version
 
 _MOST_BYTES: Final = 1024 * 1024
+_CONSOLE_SECONDS: Final = 5.0
+_LOCAL: Final = "http://localhost:8000"
+_NOT_FOUND: Final = 404
 
 
 @command(
@@ -24,29 +29,31 @@ _MOST_BYTES: Final = 1024 * 1024
         metavar="SECONDS",
         told="seconds to wait (default 5)",
     ),
+    JSON,
 )
-def run(arguments: Namespace) -> int:
+def ping(arguments: Namespace) -> int:
     """Print the server's health on one line; return 1 if the server cannot be reached."""
+    url, problem, health = "", "", dict[str, Any]()
     try:
         url = server_url(arguments.url)
         warn_of_exposure(None, arguments.url)
-    except ConfigError as error:
-        print(cleaned(f"Error: {error}"))
-        return 1
-    try:
         health = _get_health(url, arguments.timeout)
+    except ConfigError as error:
+        problem = f"Error: {error}"
     except urllib.error.HTTPError as error:
         error.close()
-        print(f"✗ Server returned {error.code}")
+        problem = f"✗ Server returned {error.code}"
     except (OSError, http.client.HTTPException):
-        print(f"✗ Cannot connect to {_shown(url)}")
+        problem = f"✗ Cannot connect to {one_line(url)}"
     except MAILError as error:
-        print(cleaned(f"✗ Error: {error}"))
-    else:
-        name = _shown(health.get("swarm_name")) or "MAIL server"
-        print(f"✓ {name} is {_shown(health.get('status')) or 'up'}")
-        return 0
-    return 1
+        problem = f"✗ Error: {error}"
+    if problem:
+        return (
+            tell(arguments, {"ok": False, "error": problem.removeprefix("✗ ")}, problem) or FAILED
+        )
+    name, status = health.get("swarm_name") or "MAIL server", health.get("status") or "up"
+    line = f"✓ {one_line(str(name))} is {one_line(str(status))}"
+    return tell(arguments, {"ok": True, "health": health}, line)
 
 
 def _get_health(url: str, timeout: float) -> dict[str, Any]:
@@ -72,5 +79,32 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         """Do not follow the redirect."""
 
 
-def _shown(value: object) -> str:
-    return "" if value is None else one_line(str(value))
+@command(
+    argument("url", f"the server (default: {URL_VARIABLE}, else {_LOCAL})", required=False),
+    flag("--no-browser", told="only print the address"),
+    JSON,
+)
+def ui(arguments: Namespace) -> int:
+    """Print the address of the console, and open it if there is a browser.
+
+    Raises:
+        ConfigError: the URL is not one of a server.
+        MAILError: no server answers there, or it has no console.
+    """
+    warn_of_exposure(None, arguments.url or "")
+    url = server_url(arguments.url or setting(URL_VARIABLE) or _LOCAL)
+    address = f"{url}/console"
+    request = urllib.request.Request(address, method="HEAD")  # noqa: S310 - only http and https
+    try:
+        urllib.request.urlopen(request, timeout=_CONSOLE_SECONDS).close()  # noqa: S310 - the same
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == _NOT_FOUND:
+            raise MAILError(f"{url} has no console; [server] console switches it on") from error
+        raise MAILError(f"{address} answered with {error.code}") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise MAILError(f"cannot connect to {url}") from error
+    tell(arguments, {"url": address}, address)
+    if not arguments.no_browser:
+        webbrowser.open(address)
+    return DONE

@@ -1,4 +1,4 @@
-"""``mail tasks``: list, show, cancel and delete tasks, for the operator of a server.
+"""Tasks: ``mail tasks``, for the operator of a server, and the commands of the prompt.
 
 Reading and deleting use the server's own database, whoever the tasks belong to; with ``--url`` they
 ask a server over HTTP, which knows the caller's own. Only the process that runs a task can stop
@@ -6,26 +6,21 @@ it, or give its agents mail, so that always goes through the server, and an open
 beside it.
 """
 
-import json
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
-from mail.cli.common import cleaned, one_line, print_table
-from mail.cli.credentials import ask_server, at_server, listed_in, needed_url
-from mail.cli.stores import SWARM, opened, server_settings, tell_other_swarms
+from mail.cli.common import DONE, one_line
+from mail.cli.credentials import at_server
+from mail.cli.repl.screen import event_count, show_task, whose
+from mail.cli.repl.session import OWNER, Section, Session, at_shell
+from mail.cli.repl.talk import follow
+from mail.cli.stores import SWARM
 from mail.cli.table import COUNT, Group, Namespace, argument, flag, option
-from mail.errors import ClientDecodeError, ConfigError, MAILError, UnknownTask
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from mail.db.records import Owner
-    from mail.db.store import Store
+from mail.errors import ConfigError
 
 _STATES: Final = ("running", "paused", "completed", "failed", "cancelled")
-_MAIL_COLUMNS: Final = ("ID", "AGENT", "FROM", "WRITTEN", "SUBJECT", "REASON")
+_ASIDE_COLUMNS: Final = ("ID", "AGENT", "FROM", "WRITTEN", "SUBJECT", "REASON")
 _COLUMNS: Final = ("TASK", "OWNER", "STATE", "STARTED", "EVENTS", "TITLE")
 _LONGEST: Final = 60
 _NEEDS_SERVER: Final = (
@@ -33,11 +28,143 @@ _NEEDS_SERVER: Final = (
     "administrator who gives --owner, with `mail login`, and pass its URL with --url"
 )
 
-Record = dict[str, Any]
+section = Section("Tasks")
+aside_section = Section("What was not delivered")
+_TASK: Final = (argument("task_id", "its id", metavar="TASK"), OWNER)
+_BEGUN: Final = argument("task_id", "its id, or the beginning of it", metavar="TASK")
+_ASIDE: Final = (
+    _BEGUN,
+    argument("number", "the number of the mail, as `set-aside` lists it", metavar="N", type=int),
+    OWNER,
+)
+
+
+@section("tasks-get tsg tasks-g", "list your tasks", "getting tasks", OWNER)
+async def _tasks_get(session: Session, arguments: Namespace) -> int:
+    wants_events = session.wants_json(arguments)
+    tasks = await session.client.get_tasks(events=wants_events, owner=arguments.owner)
+    return _show_tasks(session, arguments, tasks, list(tasks.values()))
+
+
+def _show_tasks(session: Session, arguments: Namespace, answer: Any, found: list[Any]) -> int:
+    rows = [
+        (
+            str(task.get("task_id")),
+            whose(task),
+            str(task.get("status", "")),
+            str(task.get("start_time", ""))[:19],
+            str(event_count(task)),
+            str(task.get("title") or ""),
+        )
+        for task in found
+    ]
+    return session.tell_table(arguments, answer, _COLUMNS, rows, nothing="no tasks")
+
+
+@section("task-get tg task-g", "show a task", "getting task", *_TASK)
+async def _task_get(session: Session, arguments: Namespace) -> int:
+    task = await session.client.get_task(arguments.task_id, owner=arguments.owner)
+    if not session.shows_json(arguments, task):
+        show_task(session.screen, task)
+    return DONE
+
+
+@section(
+    "task-events te",
+    "show a task's events, and follow it while it runs",
+    "getting task events",
+    *_TASK,
+    option("-a", "--after", metavar="N", type=int, told="only events after event N"),
+)
+async def _task_events(session: Session, arguments: Namespace) -> int:
+    stream = await session.client.get_task_events(
+        arguments.task_id, arguments.after, owner=arguments.owner
+    )
+    return await follow(session, stream, as_json=session.wants_json(arguments))
+
+
+@section("task-cancel tc", "cancel a task", "cancelling task", *_TASK)
+async def _task_cancel(session: Session, arguments: Namespace) -> int:
+    task = await session.client.cancel_task(arguments.task_id, owner=arguments.owner)
+    return session.tell(arguments, task, f"task '{task.get('task_id')}' {task.get('status')}")
+
+
+@section(
+    "task-delete td",
+    "delete a task",
+    "deleting task",
+    argument("task_id", "one of your tasks", metavar="TASK"),
+    flag("--cancel", told="cancel the task if it is running"),
+)
+async def _task_delete(session: Session, arguments: Namespace) -> int:
+    await session.client.delete_task(arguments.task_id, cancel=arguments.cancel)
+    told = {"task_id": arguments.task_id, "deleted": True}
+    return session.tell(arguments, told, f"task '{arguments.task_id}' deleted")
+
+
+@aside_section(
+    "set-aside sas",
+    "list a task's mail that was set aside after too many crashes",
+    "getting mail",
+    _BEGUN,
+    option("-a", "--after", type=int, default=0, metavar="N", told="only mail after number N"),
+    OWNER,
+    slash=True,
+)
+async def _set_aside(session: Session, arguments: Namespace) -> int:
+    task_id, owner, at_prompt = arguments.task_id, arguments.owner, hasattr(arguments, "after")
+    after = arguments.after if at_prompt else 0
+    page = await session.client.get_set_aside(task_id, after=after, owner=owner)
+    found = list(page["mail"])
+    while not at_prompt and page["next_after"] is not None:
+        page = await session.client.get_set_aside(task_id, after=page["next_after"], owner=owner)
+        found += page["mail"]
+    rows = [
+        (
+            str(mail["id"]),
+            mail["agent"],
+            mail["sender"]["address"],
+            mail["timestamp"][:19],
+            mail["subject"],
+            one_line(mail["reason"], 2 * _LONGEST),
+        )
+        for mail in found
+    ]
+    return session.tell_table(
+        arguments,
+        page if at_prompt else found,
+        _ASIDE_COLUMNS,
+        rows,
+        nothing="no mail of this task is set aside",
+        more=page["next_after"],
+    )
+
+
+@aside_section(
+    "set-aside-retry sar", "try mail again that was set aside", "retrying mail", *_ASIDE, slash=True
+)
+async def _set_aside_retry(session: Session, arguments: Namespace) -> int:
+    task_id, number = arguments.task_id, arguments.number
+    answer = await session.client.retry_set_aside(task_id, number, owner=arguments.owner)
+    return session.tell(arguments, answer, f"mail {number} is tried again")
+
+
+@aside_section(
+    "set-aside-discard sad",
+    "give up mail that was set aside",
+    "discarding mail",
+    *_ASIDE,
+    slash=True,
+)
+async def _set_aside_discard(session: Session, arguments: Namespace) -> int:
+    task_id, number = arguments.task_id, arguments.number
+    await session.client.discard_set_aside(task_id, number, owner=arguments.owner)
+    answer = {"task_id": task_id, "id": number, "status": "discarded"}
+    return session.tell(arguments, answer, f"mail {number} is discarded")
 
 
 tasks = Group()
-_TASK: Final = argument("task_id", "the id of the task", metavar="TASK")
+_ONE: Final = argument("task_id", "the id of the task", metavar="TASK")
 _NUMBERS: Final = argument(
     "numbers", "its number", metavar="ID...", nargs=-1, type=COUNT, required=True
 )
@@ -59,44 +186,25 @@ _SERVER: Final = (
     *SWARM,
     *_SERVER,
 )
-async def _list(arguments: Namespace) -> None:
-    if arguments.url:
-        listed = await ask_server(arguments, "get_tasks", events=False, owner=arguments.owner)
-        records = [_checked(task) for task in listed.values()]
-        wanted = [task for task in records if arguments.state in (None, task.get("status"))]
-        found = wanted[: arguments.limit]
+@at_shell()
+async def _list(session: Session, arguments: Namespace) -> int:
+    state, limit = arguments.state, arguments.limit
+    found: list[Any]
+    if session.stored is not None:
+        found = await session.stored.list_tasks(state, limit)
+        if not found:
+            await session.stored.tell_other_swarms("tasks")
     else:
-        found = await _stored_tasks(arguments)
-    if arguments.json:
-        print(json.dumps(found))
-        return
-    print_table([_COLUMNS, *map(_row, found)])
+        listed = await session.client.get_tasks(events=False, owner=arguments.owner)
+        wanted = [task for task in listed.values() if state in (None, task.get("status"))]
+        found = wanted[:limit]
+    return _show_tasks(session, arguments, found, found)
 
 
-@tasks.add("show", "show a task and its events", _TASK, *SWARM, *_SERVER)
-async def _show(arguments: Namespace) -> None:
-    if arguments.url:
-        task = await ask_server(arguments, "get_task", arguments.task_id, owner=arguments.owner)
-        task = _checked(task)
-    else:
-        async with _stored(arguments, arguments.task_id) as (store, owner):
-            task = await _record(store, owner, arguments.task_id)
-    if arguments.json:
-        print(json.dumps(task))
-        return
-    from mail.cli.repl.screen import Screen, show_task
-
-    show_task(Screen(), task)
-
-
-@tasks.add("cancel", "cancel a task (needs --url)", _TASK, *_SERVER)
-async def _cancel(arguments: Namespace) -> None:
-    arguments.url = needed_url(arguments.url, _NEEDS_SERVER)
-    task = await ask_server(arguments, "cancel_task", arguments.task_id, owner=arguments.owner)
-    if arguments.json:
-        print(json.dumps(task))
-    else:
-        print(cleaned(f"task '{task.get('task_id')}' {task.get('status')}"))
+tasks.add("show", "show a task and its events", _ONE, *SWARM, *_SERVER)(at_shell()(_task_get.run))
+tasks.add("cancel", "cancel a task (needs --url)", _ONE, *_SERVER)(
+    at_shell(_NEEDS_SERVER)(_task_cancel.run)
+)
 
 
 @tasks.add(
@@ -112,177 +220,15 @@ async def _delete(arguments: Namespace) -> None:
         raise ConfigError("only the server that runs a task can cancel it; pass its URL with --url")
     if arguments.owner and arguments.url:
         raise ConfigError("a server deletes only your own tasks; leave out --owner or --url")
-    for task_id in arguments.task_ids:
-        if arguments.url:
-            await ask_server(arguments, "delete_task", task_id, cancel=arguments.cancel)
-        else:
-            await _delete_stored(arguments, task_id)
-        told = json.dumps({"task_id": task_id, "deleted": True})
-        print(told if arguments.json else cleaned(f"task '{task_id}' deleted"))
+    await at_shell(each="task_id", writes=True)(_task_delete.run)(arguments)
 
 
-@tasks.add("set-aside", "list a task's mail that saw too many crashes", _TASK, *SWARM, *_SERVER)
-async def _set_aside(arguments: Namespace) -> None:
-    found: list[Record] = []
-    if arguments.url:
-        after: int | None = 0
-        while after is not None:
-            page = await ask_server(
-                arguments, "get_set_aside", arguments.task_id, after=after, owner=arguments.owner
-            )
-            found += listed_in(page, "mail")
-            after = page.get("next_after")
-    else:
-        from mail.services.tasks import aside_record
-
-        async with _stored(arguments, arguments.task_id) as (store, owner):
-            rows = await store.mail_aside(owner, arguments.task_id)
-            found = [aside_record(row) for row in rows]
-    if arguments.json:
-        print(json.dumps(found))
-    else:
-        print_table([_MAIL_COLUMNS, *map(_mail_row, found)])
-
-
-@tasks.add("retry", "try mail again that was set aside (needs --url)", _TASK, _NUMBERS, *_SERVER)
-async def _retry(arguments: Namespace) -> None:
-    await _decide(arguments, "retry_set_aside", "waiting", "is tried again")
-
-
-@tasks.add("discard", "discard mail that was set aside (needs --url)", _TASK, _NUMBERS, *_SERVER)
-async def _discard(arguments: Namespace) -> None:
-    await _decide(arguments, "discard_set_aside", "discarded", "is discarded")
-
-
-async def _decide(arguments: Namespace, method: str, status: str, text: str) -> None:
-    arguments.url = needed_url(arguments.url, _NEEDS_SERVER)
-    for number in arguments.numbers:
-        await ask_server(arguments, method, arguments.task_id, number, owner=arguments.owner)
-        told = json.dumps({"task_id": arguments.task_id, "id": number, "status": status})
-        print(told if arguments.json else cleaned(f"mail {number} {text}"))
-
-
-async def _stored_tasks(arguments: Namespace) -> list[Record]:
-    from mail.core.tasks import TaskState
-    from mail.db.records import TaskCounts
-    from mail.services.tasks import task_view
-
-    url, swarm = server_settings(arguments)
-    states = (TaskState(arguments.state),) if arguments.state else ()
-    found = []
-    async with opened(url, read_only=True) as store:
-        for owner in await _owners(store, arguments, swarm):
-            rows = await store.list_tasks(owner, states=states, limit=arguments.limit)
-            counts = await store.task_counts(owner, [row.task_id for row in rows])
-            for row in rows:
-                view = task_view(owner, row, await store.calls(owner, row.task_id))
-                count = counts.get(row.task_id, TaskCounts())
-                view.event_count, view.task_message_count = count.events, count.waiting
-                found.append(view.to_record())
-        if not found:
-            await tell_other_swarms(store, arguments.swarm or swarm, "tasks")
-    return found
-
-
-@asynccontextmanager
-async def _stored(
-    arguments: Namespace, task_id: str, *, read_only: bool = True
-) -> "AsyncIterator[tuple[Store, Owner]]":
-    """Open the server's store, and give it with the one owner who has a task with this id."""
-    url, swarm = server_settings(arguments)
-    async with opened(url, read_only=read_only) as store:
-        owners = await _owners(store, arguments, swarm)
-        having = [owner for owner in owners if await store.load_task(owner, task_id) is not None]
-        if not having:
-            raise UnknownTask(task_id)
-        if len(having) > 1:
-            names = ", ".join(f"{owner.role}:{owner.id}" for owner in having)
-            raise MAILError(f"several callers have a task with this id; give --owner: {names}")
-        yield store, having[0]
-
-
-async def _delete_stored(arguments: Namespace, task_id: str) -> None:
-    from mail.db.inspect import live_server
-
-    async with _stored(arguments, task_id, read_only=False) as (store, owner):
-        row = await store.load_task(owner, task_id)
-        if row is not None and row.state == "running":
-            raise MAILError(
-                f"task '{task_id}' is running; cancel it first, or delete it with --url and "
-                "--cancel"
-            )
-        if row is not None and row.state == "paused":
-            server = await live_server(server_settings(arguments)[0], owner.swarm)
-            if server is not None:
-                raise MAILError(
-                    f"task '{task_id}' is paused, and the database is in use by {server}, which "
-                    "may go on with the task; delete it with --url and the owner's token, or stop "
-                    "the server first"
-                )
-        await store.delete_task(owner, task_id)
-        while await store.purge():
-            pass
-
-
-async def _owners(store: "Store", arguments: Namespace, swarm: str) -> "list[Owner]":
-    """Return the owners whose tasks to read."""
-    from mail.db.records import Owner
-
-    name = arguments.swarm or swarm
-    if arguments.owner:
-        role, colon, identifier = arguments.owner.partition(":")
-        if not (role and colon and identifier):
-            raise ConfigError("--owner is written ROLE:ID, for example user:alice")
-        return [Owner(name, role, identifier)]
-    return await store.owners(name)
-
-
-async def _record(store: "Store", owner: "Owner", task_id: str) -> Record:
-    """Return a task in the form of ``GET /task``."""
-    from mail.services.tasks import task_view
-
-    row = await store.load_task(owner, task_id)
-    if row is None:
-        raise UnknownTask(task_id)
-    view = task_view(owner, row, await store.calls(owner, task_id))
-    view.events = await store.events(owner, task_id)
-    if not view.is_running:
-        waiting = await store.waiting_mail(owner, task_id)
-        view.task_message_queue = [json.loads(delivery.payload) for delivery in waiting]
-    view.event_count, view.task_message_count = len(view.events), len(view.task_message_queue)
-    return view.to_record(events_as_text=True)
-
-
-def _checked(task: object) -> Record:
-    """Check the shape of a task record from a server, and return it."""
-    if not isinstance(task, dict):
-        raise ClientDecodeError("the server's task record is not a JSON object")
-    for name in ("events", "breakpoints"):
-        values = task.get(name) or []
-        if not (isinstance(values, list) and all(isinstance(value, dict) for value in values)):
-            raise ClientDecodeError(f"'{name}' of a task is not a list of JSON objects")
-    return task
-
-
-def _mail_row(mail: Record) -> tuple[str, ...]:
-    sender = mail.get("sender")
-    sender = sender.get("address") if isinstance(sender, dict) else sender
-    shown = (mail.get("agent"), sender, str(mail.get("timestamp"))[:19], mail.get("subject"))
-    return (
-        str(mail.get("id")),
-        *(one_line(str(each or ""), _LONGEST) for each in shown),
-        one_line(str(mail.get("reason") or ""), 2 * _LONGEST),
-    )
-
-
-def _row(task: Record) -> tuple[str, ...]:
-    from mail.cli.repl.screen import event_count, whose
-
-    return (
-        one_line(str(task.get("task_id")), _LONGEST),
-        one_line(whose(task), _LONGEST),
-        one_line(str(task.get("status", "")), _LONGEST),
-        one_line(str(task.get("start_time", ""))[:19]),
-        str(event_count(task)),
-        one_line(str(task.get("title") or ""), _LONGEST),
-    )
+tasks.add("set-aside", "list a task's mail that saw too many crashes", _ONE, *SWARM, *_SERVER)(
+    at_shell()(_set_aside.run)
+)
+tasks.add("retry", "try mail again that was set aside (needs --url)", _ONE, _NUMBERS, *_SERVER)(
+    at_shell(_NEEDS_SERVER, each="number")(_set_aside_retry.run)
+)
+tasks.add("discard", "discard mail that was set aside (needs --url)", _ONE, _NUMBERS, *_SERVER)(
+    at_shell(_NEEDS_SERVER, each="number")(_set_aside_discard.run)
+)

@@ -4,7 +4,6 @@ The store keeps hashes only, so a token is shown once, when it is made. The comm
 server's own database for a moment; they work while the server runs.
 """
 
-import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from mail.cli.common import cleaned, configured, one_line, print_table
+from mail.cli.common import cleaned, configured, in_columns, tell
 from mail.cli.stores import STORE, missing_file, opened, server_settings
 from mail.cli.table import JSON, Group, Namespace, argument, flag, option, positive
 from mail.errors import ConfigError
@@ -69,7 +68,7 @@ token = Group()
     *STORE,
     JSON,
 )
-async def _create(arguments: Namespace) -> None:
+async def _create(arguments: Namespace) -> int:
     from mail.auth.tokens import create_token, token_record
 
     _check_participant(arguments)
@@ -78,11 +77,9 @@ async def _create(arguments: Namespace) -> None:
         made, row = await create_token(
             store, arguments.role, arguments.id, label=arguments.label, days=days
         )
-    if arguments.json:
-        print(json.dumps({"token": made, **token_record(row)}))
-        return
-    print(cleaned(f"{row.role} token for '{row.id}', shown only once:"), file=sys.stderr)
-    print(made)
+    if not arguments.json:
+        print(cleaned(f"{row.role} token for '{row.id}', shown only once:"), file=sys.stderr)
+    return tell(arguments, {"token": made, **token_record(row)}, made)
 
 
 def _check_participant(arguments: Namespace) -> None:
@@ -125,34 +122,20 @@ def _declared(arguments: Namespace) -> tuple[str, set[str] | None]:
 
 
 @token.add("list", "list tokens by their hashes", *STORE, JSON)
-async def _list(arguments: Namespace) -> None:
+async def _list(arguments: Namespace) -> int:
     from mail.auth.tokens import kind_of_token, token_record
 
     async with _opened(arguments, read_only=True) as store:
         rows = await store.list_tokens()
     agents = any(row.role == "agent" for row in rows)
     declared = _declared(arguments)[1] if agents else None
-    if arguments.json:
-        records = [token_record(row) | {"kind": kind_of_token(row, declared)} for row in rows]
-        print(json.dumps(records))
-        return
+    found = [{**token_record(row), "kind": kind_of_token(row, declared)} for row in rows]
     table = [("HASH", "ROLE", "ID", "STATE", "CREATED", "EXPIRES", "FOR", "LABEL")]
-    for row in rows:
-        shown = token_record(row)
-        expires = (row.expires_at or "never")[:19]
-        table.append(
-            (
-                shown["hash"],
-                row.role,
-                row.id,
-                shown["state"],
-                row.created_at[:19],
-                expires,
-                kind_of_token(row, declared) or "-",
-                one_line(row.label),
-            )
-        )
-    print_table(table)
+    for each in found:
+        known = (each["hash"], each["role"], each["id"], each["state"], each["created_at"][:19])
+        expires, kind = each["expires_at"] or "never", each["kind"] or "-"
+        table.append((*known, expires[:19], kind, each["label"]))
+    return tell(arguments, found, *in_columns(table))
 
 
 @token.add(
@@ -162,12 +145,10 @@ async def _list(arguments: Namespace) -> None:
     *STORE,
     JSON,
 )
-async def _revoke(arguments: Namespace) -> None:
+async def _revoke(arguments: Namespace) -> int:
     from mail.auth.tokens import revoke_token, token_record
 
     async with _opened(arguments) as store:
         row = await revoke_token(store, arguments.hash_prefix)
-    if arguments.json:
-        print(json.dumps(token_record(row)))
-        return
-    print(cleaned(f"revoked the {row.role} token of '{row.id}' ({token_record(row)['hash']})"))
+    record = token_record(row)
+    return tell(arguments, record, f"revoked the {row.role} token of '{row.id}' ({record['hash']})")

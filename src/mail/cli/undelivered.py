@@ -1,184 +1,148 @@
-"""``mail outbox`` and ``mail webhook``: what was not delivered: list, retry and discard it.
+"""``mail outbox`` and ``mail webhook``, and the same at the prompt: what was not delivered.
 
-They use the server's own database; with ``--url`` they ask a server over HTTP, as an administrator.
-A running server notices within a minute what is retried beside it.
+The commands of the shell use the server's own database; with ``--url`` they ask a server over HTTP,
+as an administrator. A running server notices within a minute what is retried beside it.
 """
 
-import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
-from mail.cli.common import one_line, print_table
-from mail.cli.credentials import ask_server, at_server, listed_in
-from mail.cli.stores import SWARM, opened, server_settings, tell_other_swarms
+from mail.cli import tasks
+from mail.cli.common import one_line
+from mail.cli.credentials import at_server
+from mail.cli.repl.session import Session, at_shell
+from mail.cli.stores import SWARM
 from mail.cli.table import COUNT, Group, Namespace, argument, option
-from mail.clock import SystemClock
-from mail.db.webhooks import WebhookChange
-from mail.errors import UnknownWebhook
 
-if TYPE_CHECKING:
-    from mail.db.store import Store
-
-_LONGEST: Final = 60
-_TO_THE_SECOND: Final = len("2026-01-31T12:00:00")
 _HEADINGS: Final = MappingProxyType(
     {"peer": "SWARM", "attempts": "TRIES", "created_at": "CREATED", "task_id": "TASK"}
 )
 """The headings of the fields that are not headed by their names."""
 
-Record = Mapping[str, Any]
-Change = Callable[["Store", str, int], Awaitable[None]]
-"""What is done in a store to the one of a swarm that has a number."""
+section: Final = tasks.aside_section
 
 
 class Undelivered(NamedTuple):
-    """What was not delivered, and how a store lists and changes it.
+    """A kind of mail that was not delivered.
 
-    ``name`` is the command; the methods of `MAILClient` are named after it, as is ``get_outbox``,
-    and list what they find in a field named ``many``, at most ``page`` at a time. ``again`` is said
-    of one that is retried, and ``peer`` tells whether each is for another swarm.
+    ``name`` is the command, and part of the methods of `MAILClient`, such as ``get_outbox``; these
+    list what they find in a field named ``many``, at most ``page`` at a time. ``again`` is said of
+    one that is retried, and ``nothing`` if there is none.
     """
 
     name: str
     one: str
     many: str
     again: str
+    nothing: str
     page: int
     fields: tuple[str, ...]
-    read: Callable[["Store", str, dict[str, Any]], Awaitable[Sequence[Record]]]
-    retry: Change
-    discard: Change
-    peer: bool = False
 
-    def given(self, arguments: Namespace) -> dict[str, Any]:
-        """Return what says which are listed."""
-        names = ("peer", "after", "limit") if self.peer else ("after", "limit")
-        return {name: getattr(arguments, name) for name in names}
-
+    @property
     def filters(self) -> list[click.Parameter]:
-        """Return the options that say which are listed."""
+        """The options that say which are listed."""
         after = f"only {self.many} after this number"
-        found: list[click.Parameter] = [
+        peer = option("-p", "--peer", metavar="SWARM", told="only mail for this swarm")
+        return [
+            *([peer] if "peer" in self.fields else []),
             option("-a", "--after", type=int, default=0, metavar="N", told=after),
             option("-l", "--limit", type=COUNT, default=100, told="at most so many (default 100)"),
         ]
-        peer = option("-p", "--peer", metavar="SWARM", told="only mail for this swarm")
-        return [peer, *found] if self.peer else found
+
+    async def listed(self, session: Session, arguments: Namespace) -> int:
+        """List them."""
+        given: dict[str, Any] = {"after": arguments.after, "limit": arguments.limit}
+        if "peer" in self.fields:
+            given["peer"] = arguments.peer
+        if session.stored is None:
+            given["limit"] = min(arguments.limit, self.page)
+        page = await getattr(session.client, f"get_{self.name}")(**given)
+        found = list(page[self.many])
+        if session.stored is not None and not found:
+            await session.stored.tell_other_swarms(self.many)
+        if "events" in page and not session.wants_json(arguments):
+            told = f"{one_line(page['url'] or '')} is told of {', '.join(page['events'])}"
+            session.screen.note((told if page["url"] else "there is no webhook", "dim"))
+        headings = [_HEADINGS.get(name, name.upper().replace("_", " ")) for name in self.fields]
+        return session.tell_table(
+            arguments,
+            found if session.lists else page,
+            headings,
+            [[_cell(each, name) for name in self.fields] for each in found],
+            nothing=self.nothing,
+            more=page["next_after"],
+        )
+
+    async def retried(self, session: Session, arguments: Namespace) -> int:
+        """Have one delivered again."""
+        answer = await getattr(session.client, f"retry_{self.name}")(arguments.number)
+        return session.tell(arguments, answer, f"{self.one} {arguments.number} {self.again}")
+
+    async def discarded(self, session: Session, arguments: Namespace) -> int:
+        """Discard one."""
+        await getattr(session.client, f"discard_{self.name}")(arguments.number)
+        answer = {"id": arguments.number, "status": "discarded"}
+        return session.tell(arguments, answer, f"{self.one} {arguments.number} is discarded")
 
     def group(self, listing: str, retry: str, discard: str) -> Group:
-        """Return the command, given the summaries of its subcommands."""
+        """Return the command of the shell, given the summaries of its subcommands."""
         made = Group()
-        server = at_server("ask this server instead, as an administrator")
+        beside = (*SWARM, *at_server("ask this server instead, as an administrator"))
         numbers = argument(
             "numbers", "its number", metavar="ID...", nargs=-1, type=COUNT, required=True
         )
-
-        @made.add("list", listing, *self.filters(), *SWARM, *server)
-        async def listed(arguments: Namespace) -> None:
-            await self._list(arguments)
-
-        @made.add("retry", retry, numbers, *SWARM, *server)
-        async def retried(arguments: Namespace) -> None:
-            await self._change(arguments, "retry", "waiting", self.again)
-
-        @made.add("discard", discard, numbers, *SWARM, *server)
-        async def discarded(arguments: Namespace) -> None:
-            await self._change(arguments, "discard", "discarded", "is discarded")
-
+        change = at_shell(each="number", writes=True)
+        made.add("list", listing, *self.filters, *beside)(at_shell()(self.listed))
+        made.add("retry", retry, numbers, *beside)(change(self.retried))
+        made.add("discard", discard, numbers, *beside)(change(self.discarded))
         return made
 
-    async def _list(self, arguments: Namespace) -> None:
-        given, found = self.given(arguments), list[Record]()
-        if arguments.url:
-            given["limit"] = min(given["limit"], self.page)
-            answer = await ask_server(arguments, f"get_{self.name}", **given)
-            found += listed_in(answer, self.many)
-        else:
-            url, configured = server_settings(arguments)
-            swarm = arguments.swarm or configured
-            async with opened(url, read_only=True) as store:
-                found += await self.read(store, swarm, given)
-                if not found:
-                    await tell_other_swarms(store, swarm, self.many)
-        if arguments.json:
-            print(json.dumps(found))
-            return
-        headings = [_HEADINGS.get(name, name.upper().replace("_", " ")) for name in self.fields]
-        print_table([headings, *([_cell(each, name) for name in self.fields] for each in found)])
-
-    async def _change(self, arguments: Namespace, verb: str, status: str, text: str) -> None:
-        for number in arguments.numbers:
-            if arguments.url:
-                await ask_server(arguments, f"{verb}_{self.name}", number)
-            else:
-                url, swarm = server_settings(arguments)
-                async with opened(url) as store:
-                    await getattr(self, verb)(store, arguments.swarm or swarm, number)
-            told = json.dumps({"id": number, "status": status})
-            print(told if arguments.json else f"{self.one} {number} {text}")
+    def at_prompt(self, short: str, listing: str, retry: str, discard: str, **how: Any) -> None:
+        """Add the commands of the prompt, given their short forms and summaries."""
+        name, one = self.name, self.one
+        number = argument("number", f"its number, as `{name}` lists it", metavar="N", type=int)
+        section(f"{name} {short}", listing, f"getting {name}", *self.filters, **how)(self.listed)
+        section(f"{name}-retry {short}r", retry, f"retrying {one}", number, **how)(self.retried)
+        section(f"{name}-discard {short}d", discard, f"discarding {one}", number, **how)(
+            self.discarded
+        )
 
 
-def _cell(record: Record, name: str) -> str:
+def _cell(record: dict[str, Any], name: str) -> str:
     text = "" if record.get(name) is None else str(record[name])
-    return one_line(text[:_TO_THE_SECOND] if name == "created_at" else text, _LONGEST)
+    return text[:19] if name == "created_at" else text
 
 
-async def _mail(store: "Store", swarm: str, given: dict[str, Any]) -> Sequence[Record]:
-    from mail.net.types import outbox_mail
-
-    return [outbox_mail(owner, row) for owner, row in await store.list_outbox(swarm, **given)]
-
-
-async def _retry_mail(store: "Store", swarm: str, number: int) -> None:
-    from mail.services.peer_mail import retry_mail
-
-    await retry_mail(store, swarm, number, datetime.now(UTC))
-
-
-async def _discard_mail(store: "Store", swarm: str, number: int) -> None:
-    from mail.services.peer_mail import discard_mail
-
-    await discard_mail(store, swarm, number)
-
-
-async def _messages(store: "Store", swarm: str, given: dict[str, Any]) -> Sequence[Record]:
-    from mail.net.types import webhook_message
-
-    return [webhook_message(row) for row in await store.list_webhooks(swarm, **given)]
-
-
-async def _retry_message(store: "Store", swarm: str, number: int) -> None:
-    if not await store.retry_webhook(swarm, number, SystemClock().now()):
-        raise UnknownWebhook(number)
-
-
-async def _discard_message(store: "Store", swarm: str, number: int) -> None:
-    if not await store.change_webhook(swarm, WebhookChange(number, "done")):
-        raise UnknownWebhook(number)
-
-
-OUTBOX: Final = Undelivered(
-    *("outbox", "mail", "mail", "is delivered again", 1000),
+_OUTBOX: Final = Undelivered(
+    *("outbox", "mail", "mail", "is delivered again", "no mail for other swarms", 1000),
     ("id", "peer", "state", "kind", "attempts", "created_at", "task_id", "last_error"),
-    *(_mail, _retry_mail, _discard_mail),
-    peer=True,
 )
-WEBHOOK: Final = Undelivered(
-    *("webhook", "message", "messages", "is sent again", 200),
+_WEBHOOK: Final = Undelivered(
+    *("webhook", "message", "messages", "is sent again", "nothing waits for the webhook", 200),
     ("id", "event", "state", "attempts", "created_at", "task_id", "last_error"),
-    *(_messages, _retry_message, _discard_message),
 )
-outbox = OUTBOX.group(
+outbox = _OUTBOX.group(
     "list mail for other swarms that is not done with",
     "deliver mail again, also mail that was given up",
     "remove mail that was given up",
 )
-webhook = WEBHOOK.group(
+webhook = _WEBHOOK.group(
     "list messages that the webhook has not taken",
     "send messages again, also those that were given up",
     "remove messages",
+)
+_OUTBOX.at_prompt(
+    "ob",
+    "list mail for other swarms that is not done with (admins)",
+    "deliver mail for another swarm again (admins)",
+    "remove mail for another swarm that was given up (admins)",
+)
+_WEBHOOK.at_prompt(
+    "wh",
+    "list what the webhook has not taken (admins)",
+    "send a message to the webhook again (admins)",
+    "remove a message to the webhook (admins)",
+    slash=True,
 )

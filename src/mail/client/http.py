@@ -31,11 +31,15 @@ logger = logging.getLogger("mail.client")
 
 @dataclass(frozen=True, slots=True)
 class Reconnect:
-    """Retry limits: attempts in a row without a response, first and longest wait in seconds."""
+    """Retry limits: attempts in a row without a response, first and longest wait in seconds.
+
+    ``told`` is called before each wait.
+    """
 
     tries: int = 10
     first_wait: float = 0.2
     longest_wait: float = 5.0
+    told: Callable[[], None] | None = None
 
     def wait(self, attempt: int, asked: float = 0.0) -> float:
         """Return the seconds to wait before an attempt.
@@ -45,6 +49,8 @@ class Reconnect:
             asked: The wait requested by the server (``retry:``), limited by `longest_wait`. The
                 first attempt ignores it, because most interruptions are brief.
         """
+        if self.told is not None:
+            self.told()
         own = self.first_wait * 2.0**attempt
         return min(max(own, asked if attempt else 0.0), self.longest_wait)
 

@@ -18,8 +18,8 @@ from typing import Any, Final, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from mail.db.records import IdempotencyRow, Owner
 from mail.db.keys import key_size
+from mail.db.records import IdempotencyRow, Owner
 from mail.db.store import Store
 from mail.errors import KeyTaken, MAILError, ProtocolError, StoreError
 from mail.server.answers import as_response

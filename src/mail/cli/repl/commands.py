@@ -6,11 +6,13 @@ from typing import Any, Final
 
 import click
 
+from mail.cli import tasks, undelivered
 from mail.cli.common import DONE, FAILED, PAUSED
 from mail.cli.credentials import read_token
-from mail.cli.repl import approvals, desk, memory, undelivered
-from mail.cli.repl.screen import event_count, exit_code, show_answer, show_event, show_task
-from mail.cli.repl.session import OWNER, Section, Session, calls_of
+from mail.cli.repl import approvals, desk, memory
+from mail.cli.repl.screen import exit_code, show_event
+from mail.cli.repl.session import Section, Session
+from mail.cli.repl.talk import follow, show_end
 from mail.cli.table import Namespace, argument, flag, option
 from mail.errors import ConfigError
 
@@ -81,10 +83,9 @@ _KEY: Final = option(
     told="a unique name for this request, which makes it safe to repeat",
 )
 _server, _messages = Section("The server and you"), Section("Messages to agents")
-_tasks, _swarms = Section("Tasks"), Section("Other swarms")
-_debug = Section("For development")
+_swarms, _debug = Section("Other swarms"), Section("For development")
 SECTIONS: Final = (
-    *(_server, _messages, _tasks, approvals.section, undelivered.section),
+    *(_server, _messages, tasks.section, approvals.section, undelivered.section),
     *(memory.section, desk.section, _swarms, _debug),
 )
 
@@ -233,15 +234,8 @@ async def _message(session: Session, arguments: Namespace) -> int:
     else:
         for event in answer.get("events") or ():
             show_event(session.screen, event["event"], event["data"])
-        await _show_end(session, dict(answer))
+        await show_end(session, answer)
     return exit_code(answer.get("status"), answer.get("ended_by"))
-
-
-async def _show_end(session: Session, answer: dict[str, Any]) -> None:
-    """Print an answer, or what a paused task waits for."""
-    paused = answer.get("status") == "paused" and answer.get("breakpoints")
-    asked = await calls_of(session, answer.get("task_id")) if paused else {}
-    show_answer(session.screen, answer, asked, session.before)
 
 
 @_messages(
@@ -255,32 +249,7 @@ async def _message_stream(session: Session, arguments: Namespace) -> int:
     stream = await session.client.post_message_stream(
         **_fields(arguments), stream_tokens=arguments.stream_tokens, **arguments.kwargs
     )
-    return await _follow(session, stream, as_json=session.wants_json(arguments))
-
-
-async def _follow(session: Session, stream: Any, *, as_json: bool) -> int:
-    """Print the events of a stream as they arrive, then the answer of its last run."""
-    from mail.cli.repl.screen import event_record
-
-    last: dict[str, Any] | None = None
-    async with stream:
-        async for event in stream:
-            record = event_record(event)
-            if as_json:
-                session.screen.show_json(record, indent=None)
-            else:
-                show_event(session.screen, record["event"], record["data"])
-            if record["event"] in ("task_complete", "task_error"):
-                last = record
-    if session.talk is not None:
-        session.talk.task_id = stream.task_id
-    if last is None:
-        return DONE
-    data = last["data"] if isinstance(last["data"], dict) else {}
-    if not as_json:
-        await _show_end(session, data)
-    failed = last["event"] == "task_error"
-    return exit_code("failed" if failed else data.get("status"), data.get("ended_by"))
+    return await follow(session, stream, as_json=session.wants_json(arguments))
 
 
 @_messages(
@@ -309,7 +278,7 @@ async def _message_interswarm(session: Session, arguments: Namespace) -> int:
     client, said = session.client, (arguments.body, arguments.user_token)
     if arguments.stream:
         stream = await client.stream_interswarm_message(*said, **message)
-        return await _follow(session, stream, as_json=session.wants_json(arguments))
+        return await follow(session, stream, as_json=session.wants_json(arguments))
     answer = await client.send_interswarm_message(*said, **message)
     responses = answer.get("responses") or {"": answer.get("response")}
     texts = {swarm: _text_of(response) for swarm, response in responses.items()}
@@ -338,68 +307,6 @@ def _fields(arguments: Namespace) -> dict[str, Any]:
         "resume_from": arguments.resume_from,
         "idempotency_key": arguments.idempotency_key,
     }
-
-
-_TASK: Final = (argument("task_id", "its id", metavar="TASK"), OWNER)
-
-
-@_tasks("tasks-get tsg tasks-g", "list your tasks", "getting tasks", OWNER)
-async def _tasks_get(session: Session, arguments: Namespace) -> int:
-    wants_events = session.wants_json(arguments)
-    tasks = await session.client.get_tasks(events=wants_events, owner=arguments.owner)
-    if session.shows_json(arguments, tasks):
-        return DONE
-    session.screen.say(f"found {len(tasks)} tasks:")
-    for task_id, task in tasks.items():
-        state = task.get("status", "")
-        count = event_count(task)
-        via = f", via {task['via']}" if task.get("via") else ""
-        told = (f"  {state}, {count} events{via}", "dim")
-        session.screen.say(f"{task_id} - completed: {task.get('completed')}", told)
-    return DONE
-
-
-@_tasks("task-get tg task-g", "show a task", "getting task", *_TASK)
-async def _task_get(session: Session, arguments: Namespace) -> int:
-    task = await session.client.get_task(arguments.task_id, owner=arguments.owner)
-    if session.wants_json(arguments):
-        session.screen.show_json(task)
-    else:
-        show_task(session.screen, task)
-    return DONE
-
-
-@_tasks(
-    "task-events te",
-    "show a task's events, and follow it while it runs",
-    "getting task events",
-    *_TASK,
-    option("-a", "--after", metavar="N", type=int, told="only events after event N"),
-)
-async def _task_events(session: Session, arguments: Namespace) -> int:
-    stream = await session.client.get_task_events(
-        arguments.task_id, arguments.after, owner=arguments.owner
-    )
-    return await _follow(session, stream, as_json=session.wants_json(arguments))
-
-
-@_tasks("task-cancel tc", "cancel a task", "cancelling task", *_TASK)
-async def _task_cancel(session: Session, arguments: Namespace) -> int:
-    task = await session.client.cancel_task(arguments.task_id, owner=arguments.owner)
-    return session.tell(arguments, task, f"task '{task.get('task_id')}' {task.get('status')}")
-
-
-@_tasks(
-    "task-delete td",
-    "delete a task",
-    "deleting task",
-    argument("task_id", "one of your tasks", metavar="TASK"),
-    flag("--cancel", told="cancel the task if it is running"),
-)
-async def _task_delete(session: Session, arguments: Namespace) -> int:
-    await session.client.delete_task(arguments.task_id, cancel=arguments.cancel)
-    told = {"task_id": arguments.task_id, "deleted": True}
-    return session.tell(arguments, told, f"task '{arguments.task_id}' deleted")
 
 
 @_swarms("swarms-get sg swarms-g", "list the swarms that the server knows", "getting swarms")

@@ -18,7 +18,7 @@ from mail.cli.repl.parsing import (
     split,
 )
 from mail.cli.repl.session import Session, execute
-from mail.cli.repl.talk import SAY, section, whole_id
+from mail.cli.repl.talk import SAY, carry_out, section
 from mail.cli.repl.view import short_id
 from mail.cli.table import Namespace, mistake
 from mail.core.suggest import did_you_mean
@@ -167,7 +167,7 @@ def _carry_out(
         if words[0] in HELP:
             parser.explain(words[1:2])
             return DONE
-        return runner.run(_run(session, parser.read(words)))
+        return runner.run(carry_out(session, parser.read(words)))
     except click.UsageError as error:
         session.screen.fail(f"error: {mistake(error)}")
         return USAGE
@@ -181,13 +181,6 @@ def _carry_out(
             told = "request cancelled; its task goes on: /tasks lists it"
             session.screen.note((told, "dim"))
         raise
-
-
-async def _run(session: Session, arguments: Namespace) -> int:
-    """Run a command; in a conversation the beginning of a task's id will do."""
-    if session.talk is not None and arguments.command.names[0].startswith("task-"):
-        arguments.task_id = await whole_id(session, arguments.task_id)
-    return await execute(session, arguments)
 
 
 async def greet(session: Session) -> None:

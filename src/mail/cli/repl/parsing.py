@@ -22,6 +22,9 @@ HELP: Final = ("help", "?")
 _SAY: Final = "say"
 _TAKE_TEXT: Final = frozenset({"message", "m", "msg", "ms", "mi"})
 _TAKE_KEYS: Final = frozenset({"login", "l", "logout", "lo"})
+
+
+# `shlex.split` takes a second for a line of 300 kB.
 _PART: Final = re.compile(
     r"""(?P<blank>[ \t\r\n]+)
     | (?P<plain>[^ \t\r\n'"\\]+)
@@ -147,26 +150,17 @@ def split(line: str) -> list[str]:
     while at < len(line):
         part = _PART.match(line, at)
         if part is None:
-            raise ValueError(_unfinished(line[at:]))
+            rest = line[at:]
+            escapes = (len(rest) - len(rest.rstrip("\\"))) % 2 and rest[0] != "'"
+            raise ValueError("No escaped character" if escapes else "No closing quotation")
         at = part.end()
         if part["blank"] is None:
             if not goes_on:
                 words.append([])
-            words[-1].append(_unquoted(part))
+            quoted = _ESCAPED.sub(r"\1", part["quoted"] or "")
+            words[-1].append(quoted or part["plain"] or part["literal"] or part["escaped"] or "")
         goes_on = part["blank"] is None
     return ["".join(word) for word in words]
-
-
-def _unquoted(part: re.Match[str]) -> str:
-    if (quoted := part["quoted"]) is not None:
-        return _ESCAPED.sub(r"\1", quoted)
-    return part["plain"] or part["literal"] or part["escaped"] or ""
-
-
-def _unfinished(rest: str) -> str:
-    """Tell what is missing at the end of a line, from the mark that nothing closes."""
-    escapes = (len(rest) - len(rest.rstrip("\\"))) % 2 and rest[0] != "'"
-    return "No escaped character" if escapes else "No closing quotation"
 
 
 class Meant(NamedTuple):

@@ -11,9 +11,12 @@ from mail.cli.common import DONE, FAILED, LIMITED, PAUSED, cleaned, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from sse_starlette import ServerSentEvent
 
     from mail.net.types import Approval
+
+
+Part = str | tuple[str, str]
+"""A text, or a text and its style."""
 
 
 class Screen:
@@ -25,11 +28,11 @@ class Screen:
         self._out = Console(highlight=False, markup=False, emoji=False)
         self._err = Console(highlight=False, markup=False, emoji=False, stderr=True)
 
-    def say(self, *parts: str | tuple[str, str]) -> None:
+    def say(self, *parts: Part) -> None:
         """Print a line of the result; a part is a text or a pair of text and style."""
         _print(self._out, parts)
 
-    def note(self, *parts: str | tuple[str, str]) -> None:
+    def note(self, *parts: Part) -> None:
         """Print a line about the result."""
         _print(self._err, parts)
 
@@ -49,7 +52,7 @@ def _writes_utf8() -> bool:
     return codecs.lookup(sys.stdout.encoding or "utf-8").name == "utf-8"
 
 
-def _print(console: "Console", parts: tuple[str | tuple[str, str], ...]) -> None:
+def _print(console: "Console", parts: tuple[Part, ...]) -> None:
     from rich.text import Text
 
     line = Text()
@@ -89,11 +92,6 @@ AT_LIMIT: Final = "ended by its step limit (task_message_limit): the answer may 
 def exit_code(status: object, ended_by: object = None) -> int:
     """Return the exit code for how a run ended; servers of MAIL 1.3.6 send neither."""
     return _CODES.get(status, LIMITED if ended_by else DONE)
-
-
-def event_record(event: "ServerSentEvent") -> dict[str, Any]:
-    """Convert a streamed event to the form of a task's events, with JSON data decoded."""
-    return {"event": event.event, "id": event.id, "data": decoded(event.data)}
 
 
 def show_event(screen: Screen, kind: str | None, data: object) -> None:

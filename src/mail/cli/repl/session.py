@@ -1,24 +1,27 @@
-"""The state that the commands of ``mail client`` share, and how a command is run."""
+"""What commands of ``mail client`` share: where they ask, how they print, and how one is run."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import click
 
-from mail.cli.common import DONE, FAILED, NO_ANSWER
-from mail.cli.repl.screen import Screen
+from mail.cli.common import DONE, FAILED, NO_ANSWER, in_columns
+from mail.cli.credentials import connected
+from mail.cli.repl.screen import Part, Screen
 from mail.cli.repl.view import Progress
+from mail.cli.stores import Stored, opened, server_settings
 from mail.cli.table import Command, Namespace, Run, flag, option
-from mail.errors import ClientHTTPError, MAILError
+from mail.errors import ClientDecodeError, ClientHTTPError, MAILError
 
 if TYPE_CHECKING:
     from mail.client.client import MAILClient
     from mail.net.types import Approval
 
 _log = logging.getLogger("mail.client")
-_MOST_CALLS = 200
+_MOST_CALLS: Final = 200
 STARTS: Final = "; `mail server` starts a server"
 """What to do where none answers."""
 
@@ -52,10 +55,12 @@ class Talk:
 
 
 class Session(NamedTuple):
-    """The client and the output of its commands; ``json`` makes all of them print JSON.
+    """Whom commands ask, and where they print.
 
-    ``talk`` is what a person at a prompt talks about, None for scripts. ``before`` is what stands
-    before a command where it is typed.
+    ``json`` makes all commands print JSON. ``talk`` is what a person at a prompt talks about, None
+    for scripts. ``before`` is what stands before a command where it is typed. ``lists`` is for
+    commands of the shell, whose JSON is one line, and of a page the list alone; ``stored`` is the
+    store that stands for the client beside a server.
     """
 
     client: "MAILClient"
@@ -63,6 +68,8 @@ class Session(NamedTuple):
     json: bool = False
     talk: Talk | None = None
     before: str = ""
+    lists: bool = False
+    stored: Stored | None = None
 
     def wants_json(self, arguments: Namespace) -> bool:
         """Tell whether a command should print the server's response as JSON."""
@@ -72,15 +79,43 @@ class Session(NamedTuple):
         """Print the server's response as JSON if a command should; tell whether that was done."""
         wanted = self.wants_json(arguments)
         if wanted:
-            self.screen.show_json(answer)
+            self.screen.show_json(answer, indent=None if self.lists else 2)
         return wanted
 
-    def tell(self, arguments: Namespace, answer: object, *lines: str) -> int:
-        """Print the server's response, as JSON or as these lines, and return success."""
+    def tell(
+        self, arguments: Namespace, answer: object, *lines: Part | Sequence[Part], note: str = ""
+    ) -> int:
+        """Print the server's response, as JSON or as lines of parts with a note; return success."""
         if not self.shows_json(arguments, answer):
             for line in lines:
-                self.screen.say(line)
+                self.screen.say(*([line] if isinstance(line, str) else line))
+            if note:
+                self.screen.note((note, "dim"))
         return DONE
+
+    def tell_table(
+        self,
+        arguments: Namespace,
+        answer: object,
+        headings: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        *,
+        nothing: str,
+        more: object = None,
+    ) -> int:
+        """Print a page of a list, as JSON or in columns; return success.
+
+        Args:
+            arguments: Those of the command.
+            answer: The page.
+            headings: The names of the columns.
+            rows: The cells of each line.
+            nothing: What to say if there are none.
+            more: After what the next page begins.
+        """
+        note = "" if more is None else f"more: --after {more}"
+        lines = in_columns([headings, *rows]) if rows else [nothing]
+        return self.tell(arguments, answer, *lines, note=note)
 
 
 class Section:
@@ -119,13 +154,59 @@ OWNER: Final = option(
 )
 
 
-async def calls_of(session: Session, task_id: object) -> Mapping[str, "Approval"]:
-    """Return the newest calls of a task that a person was asked about, by the ids of the calls.
+def at_shell(
+    needs: str | None = None, *, each: str = "", writes: bool = False
+) -> Callable[[Run], Run]:
+    """Make a command of the shell of one of the prompt, which asks a server or its store.
+
+    Args:
+        needs: Why it must be a server, if it must.
+        each: The argument that the command takes one of, and that of the shell several.
+        writes: Whether it changes the store.
+    """
+
+    def made(run: Run) -> Run:
+        async def door(arguments: Namespace) -> None:
+            async with _asked(arguments, needs, writes=writes) as session:
+                for one in getattr(arguments, f"{each}s") if each else [None]:
+                    setattr(arguments, each or "each", one)
+                    await run(session, arguments)
+
+        return door
+
+    return made
+
+
+@asynccontextmanager
+async def _asked(
+    arguments: Namespace, needs: str | None, *, writes: bool
+) -> AsyncIterator[Session]:
+    if arguments.url or needs:
+        async with connected(arguments, needs) as client:
+            try:
+                yield Session(client, Screen(), arguments.json, lists=True)
+            except (AttributeError, LookupError, TypeError) as error:
+                told = f"the server's answer is not as expected: {error!r}"
+                raise ClientDecodeError(told) from error
+        return
+    url, swarm = server_settings(arguments)
+    swarm, owner = arguments.swarm or swarm, vars(arguments).get("owner")
+    async with opened(url, read_only=not writes) as store:
+        stored = Stored(store, url, swarm, owner)
+        client = cast("MAILClient", stored)  # it has the methods that these commands call
+        yield Session(client, Screen(), arguments.json, lists=True, stored=stored)
+
+
+async def calls_of(session: Session, answer: Mapping[str, Any]) -> "Mapping[str, Approval]":
+    """Return the newest calls that a paused task asked a person about, by the ids of the calls.
 
     A server without approvals, or one that does not answer, has none.
     """
+    if answer.get("status") != "paused" or not answer.get("breakpoints"):
+        return {}
+    task_id = str(answer.get("task_id"))
     try:
-        page = await session.client.get_approvals("all", task_id=str(task_id), limit=_MOST_CALLS)
+        page = await session.client.get_approvals("all", task_id=task_id, limit=_MOST_CALLS)
     except MAILError:
         return {}
     return {one["call_id"]: one for one in reversed(page["approvals"])}
@@ -136,40 +217,27 @@ async def execute(session: Session, arguments: Namespace) -> int:
     command: Command = arguments.command
     try:
         code: int = await command.run(session, arguments)
-    except click.UsageError:  # it is one that the parser does not see
+    except (click.UsageError, BrokenPipeError):  # what the parser does not see; a closed pipe
         raise
     except MAILError as error:
-        if session.talk is not None and getattr(error, "status", None) is not None:
+        status, detail = getattr(error, "status", None), getattr(error, "detail", None)
+        if session.talk is not None and status is not None:
             session.talk.reached = True
-        _report(session, arguments, error)
-        unanswered = isinstance(error, ClientHTTPError) and error.status is None
-        return NO_ANSWER if unanswered else FAILED
-    except BrokenPipeError:  # the reader has closed the pipe
-        raise
+        if session.wants_json(arguments):
+            problem = {"message": str(error), "status": status, "detail": detail}
+            task_id = getattr(error, "task_id", None)
+            problem |= {"task_id": task_id} if task_id else {}
+            session.screen.show_json({"error": problem}, indent=None)
+        else:  # a person at a prompt is not told the status of the response
+            known = session.talk is not None and status is not None and isinstance(detail, str)
+            told = detail if known and detail else str(error)
+            session.screen.fail(f"error {command.doing}: {told}{_advice(command, error)}")
+        return NO_ANSWER if isinstance(error, ClientHTTPError) and status is None else FAILED
     except Exception as error:  # noqa: BLE001 - a fault of ours must not end the conversation
         _log.debug("a command failed", exc_info=error)
         session.screen.fail(f"error {command.doing}: {type(error).__name__}: {error}")
         return FAILED
     return code
-
-
-def _report(session: Session, arguments: Namespace, error: MAILError) -> None:
-    if session.wants_json(arguments):
-        status, detail = getattr(error, "status", None), getattr(error, "detail", None)
-        problem = {"message": str(error), "status": status, "detail": detail}
-        problem |= {"task_id": task_id} if (task_id := getattr(error, "task_id", None)) else {}
-        session.screen.show_json({"error": problem}, indent=None)
-    else:
-        command: Command = arguments.command
-        told = _told(session, error)
-        session.screen.fail(f"error {command.doing}: {told}{_advice(command, error)}")
-
-
-def _told(session: Session, error: MAILError) -> str:
-    """Return an error; to a person at a prompt without the status of the response."""
-    if session.talk is None or not isinstance(error, ClientHTTPError) or error.status is None:
-        return str(error)
-    return error.detail if isinstance(error.detail, str) and error.detail else str(error)
 
 
 def _advice(command: Command, error: MAILError) -> str:
@@ -178,13 +246,12 @@ def _advice(command: Command, error: MAILError) -> str:
         return ""
     if error.status == 401:
         return "; use `mail login`, MAIL_API_KEY or --api-key-file with a valid token"
-    if error.status is None and command.names[0].startswith("message") and _was_connected(error):
+    if error.status is not None:
+        return ""
+    from aiohttp import ClientConnectorError, ConnectionTimeoutError
+
+    connected = not isinstance(error.__cause__, (ClientConnectorError, ConnectionTimeoutError))
+    if connected and command.names[0].startswith("message"):
         return "; the server may have received the message: see tasks-get"
     refused = isinstance(getattr(error.__cause__, "os_error", None), ConnectionRefusedError)
     return STARTS if refused else ""
-
-
-def _was_connected(error: ClientHTTPError) -> bool:
-    from aiohttp import ClientConnectorError, ConnectionTimeoutError
-
-    return not isinstance(error.__cause__, (ClientConnectorError, ConnectionTimeoutError))

@@ -2,18 +2,17 @@
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from mail.cli.common import DONE, one_line
-from mail.cli.repl.screen import decoded, exit_code, mapping
-from mail.cli.repl.session import STARTS, Section, Session, Talk, calls_of
-from mail.cli.repl.view import View, how_long, short_id, short_ids
+from mail.cli.repl.screen import decoded, exit_code, mapping, show_answer, show_event
+from mail.cli.repl.session import STARTS, Section, Session, Talk, calls_of, execute
+from mail.cli.repl.view import Progress, View, how_long, short_id, short_ids
 from mail.cli.table import Namespace, argument, flag
-from mail.client.http import Reconnect
 from mail.core.suggest import did_you_mean
 from mail.errors import ClientHTTPError, MAILError
 
@@ -33,19 +32,6 @@ _STYLES: Final[Mapping[object, str]] = {
     "failed": "red",
     "cancelled": "dim",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class _Patient(Reconnect):
-    """Tells of every attempt, and makes more of them: a restart may take minutes."""
-
-    tries: int = _TRIES
-    told: Callable[[], None] = lambda: None
-
-    def wait(self, attempt: int, asked: float = 0.0) -> float:
-        """Return the seconds to wait before an attempt; see `Reconnect.wait`."""
-        self.told()
-        return Reconnect.wait(self, attempt, asked)
 
 
 async def say(session: Session, text: str) -> int:
@@ -72,7 +58,7 @@ async def send(session: Session, text: str, **options: Any) -> int:
     with _patient(session, view):
         async with view.status(quiet=session.json):
             stream = await client.post_message_stream(text, idempotency_key=key, **options)
-            return await follow(session, view, stream, mine=True)
+            return await follow(session, stream, as_json=session.json, view=view, mine=True)
 
 
 @contextmanager
@@ -86,50 +72,69 @@ def _patient(session: Session, view: View) -> Iterator[None]:
         view.state = "connection lost, trying again" if reached else lost
 
     before = client.reconnect
-    client.reconnect = _Patient(told=tell)
+    client.reconnect = replace(before, tries=_TRIES, told=tell)
     try:
         yield
     finally:
         client.reconnect = before
 
 
-async def follow(session: Session, view: View, stream: "EventStream", *, mine: bool = False) -> int:
-    """Show a stream's events up to its end; return the exit code of its last run."""
-    from mail.cli.repl.screen import event_record
+async def follow(
+    session: Session,
+    stream: "EventStream",
+    *,
+    as_json: bool = False,
+    view: View | None = None,
+    mine: bool = False,
+) -> int:
+    """Show a stream's events up to its end; return the exit code of its last run.
 
-    talk, code = session.talk or Talk(), DONE
+    Args:
+        session: Where they are shown.
+        stream: The events.
+        as_json: Show each as a line of JSON.
+        view: Show what people want to know of them; without it, a line of each.
+        mine: Leave out messages of the user, who has just typed them.
+    """
+    talk, code, last = session.talk or Talk(), DONE, None
+    progress = Progress() if view is None else view.progress
     try:
         async with stream:
             async for event in stream:
-                view.state, talk.reached = "", True
+                kind, end = str(event.event or "message"), mapping(decoded(event.data))
                 talk.left = talk.task_id = stream.task_id or talk.task_id
+                talk.reached = True
                 if event.id and stream.task_id:
                     talk.seen[stream.task_id] = event.id
-                if session.json:
-                    session.screen.show_json(event_record(event), indent=None)
-                    view.progress.take(str(event.event), mapping(decoded(event.data)))
-                    ended = event.event in ("task_complete", "task_error")
+                if kind in ("task_complete", "task_error"):
+                    status = "failed" if kind == "task_error" else end.get("status")
+                    code, last = exit_code(status, end.get("ended_by")), end
+                if view is not None:
+                    view.state = ""
+                if as_json:
+                    record = {"event": event.event, "id": event.id, "data": decoded(event.data)}
+                    session.screen.show_json(record, indent=None)
+                    progress.take(kind, end)
+                elif view is None:
+                    show_event(session.screen, kind, event.data)
+                    progress.take(kind, end)
                 else:
-                    if event.event == "task_complete":
-                        await _ask_about(session, view, mapping(decoded(event.data)))
-                    ended = view.take(event.event, event.data, mine=mine)
-                if ended:
-                    failed = event.event == "task_error"
-                    end = mapping(decoded(event.data))
-                    code = exit_code("failed" if failed else end.get("status"), end.get("ended_by"))
+                    if kind == "task_complete":
+                        view.before, view.asked = session.before, await calls_of(session, end)
+                    view.take(kind, event.data, mine=mine)
+        if view is None and last is not None and not as_json:
+            await show_end(session, last)
     finally:
-        talk.agents.update(view.progress.depth)
+        talk.agents.update(progress.depth)
         if stream.task_id:
-            talk.progress[stream.task_id] = view.progress
+            talk.progress[stream.task_id] = progress
     talk.left = None
     return code
 
 
-async def _ask_about(session: Session, view: View, end: Mapping[str, Any]) -> None:
-    """Let a view know how the calls stand for which a task was paused."""
-    view.before = session.before
-    if end.get("status") == "paused" and end.get("breakpoints"):
-        view.asked = await calls_of(session, end.get("task_id"))
+async def show_end(session: Session, answer: Mapping[str, Any]) -> None:
+    """Print an answer, or what a paused task waits for."""
+    show_answer(session.screen, answer, await calls_of(session, answer), session.before)
 
 
 async def watch(session: Session, task_id: str, after: str | None, owner: str | None = None) -> int:
@@ -146,7 +151,7 @@ async def watch(session: Session, task_id: str, after: str | None, owner: str | 
     with _patient(session, view):
         async with view.status(quiet=session.json):
             stream = await session.client.get_task_events(task_id, after, owner=owner)
-            return await follow(session, view, stream)
+            return await follow(session, stream, as_json=session.json, view=view)
 
 
 async def resolve(session: Session, given: str) -> str:
@@ -159,14 +164,14 @@ async def resolve(session: Session, given: str) -> str:
     return only(given, tasks, "task")
 
 
-async def whole_id(session: Session, given: str) -> str:
-    """Return the id of the task that is meant; if there is none, what was given."""
-    if session.talk is not None and given in session.talk.tasks:
-        return given
-    try:
-        return await resolve(session, given)
-    except MAILError:
-        return given
+async def carry_out(session: Session, arguments: Namespace) -> int:
+    """Run a parsed command of the prompt, where the beginning of a task's id will do."""
+    name, given = arguments.command.name, vars(arguments)
+    begun = name.startswith("task-") and session.talk is not None
+    if begun or (name.startswith("set-aside") and not given["owner"]):
+        with suppress(MAILError):  # the server says it
+            given["task_id"] = await resolve(session, given["task_id"])
+    return await execute(session, arguments)
 
 
 def only(given: str, ids: Iterable[str], kind: str) -> str:
