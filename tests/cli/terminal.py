@@ -12,11 +12,41 @@ import termios
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pyte
 
 SOURCE = Path(__file__).parents[2] / "src"
 _CODES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[=>]|\x1b\][^\x07]*\x07|\x1b[^a-zA-Z]*$")
+
+
+class Done(NamedTuple):
+    """What a command left."""
+
+    code: int
+    out: str
+    err: str
+
+
+async def start(home: Path, *words: str, **environ: str) -> asyncio.subprocess.Process:
+    """Start ``mail`` in a process of its own, with pipes."""
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-W", "error", "-m", "mail.cli", *words),
+        cwd=home,
+        env=environment(home, **environ),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+async def run(home: Path, *words: str, typed: str = "", **environ: str) -> Done:
+    """Run ``mail`` in a process of its own."""
+    process = await start(home, *words, **environ)
+    out, err = await process.communicate(typed.encode())
+    assert process.returncode is not None
+    assert b"Traceback" not in err
+    return Done(process.returncode, out.decode(), err.decode())
 
 
 class Terminal:

@@ -5,10 +5,8 @@ import json
 import random
 import shlex
 import signal
-import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -19,19 +17,11 @@ from mail.cli.credentials import connected
 from mail.cli.repl.parsing import split
 from mail.cli.repl.terminal import PipedLines
 from mail.errors import ConfigError
-from tests.cli.terminal import environment
+from tests.cli import terminal
+from tests.cli.terminal import Done
 from tests.server.kit import TOKENS, Script
 
 pytestmark = pytest.mark.e2e
-
-
-@dataclass
-class Done:
-    """What a finished command left."""
-
-    code: int
-    out: str
-    err: str
 
 
 async def test_bytes_that_are_no_text_are_a_mistake_of_their_line(
@@ -43,23 +33,12 @@ async def test_bytes_that_are_no_text_are_a_mistake_of_their_line(
     assert b"the line is not UTF-8 text" in err
 
 
-async def start(home: Path, *arguments: str, **environ: str) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-W", "error", "-m", "mail.cli", "client", *arguments),
-        cwd=home,
-        env=environment(home, **environ),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+async def start(home: Path, *words: str, **environ: str) -> asyncio.subprocess.Process:
+    return await terminal.start(home, "client", *words, **environ)
 
 
-async def mail(home: Path, *arguments: str, typed: str = "", **environ: str) -> Done:
-    process = await start(home, *arguments, **environ)
-    out, err = await process.communicate(typed.encode())
-    assert process.returncode is not None
-    assert b"Traceback" not in err
-    return Done(process.returncode, out.decode(), err.decode())
+async def mail(home: Path, *words: str, typed: str = "", **environ: str) -> Done:
+    return await terminal.run(home, "client", *words, typed=typed, **environ)
 
 
 async def test_an_answer_is_all_there_is_on_stdout(tmp_path: Path, server: str) -> None:

@@ -2,11 +2,10 @@
 
 import http.server
 import json
-import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +13,9 @@ import pytest
 
 from mail.cli import commands
 from mail.cli.commands import main
+from mail.version import get_protocol_version, get_version
+from tests.cli.conftest import Mail
+from tests.cli.terminal import environment
 from tests.swarms_json.definitions import good
 
 HEAVY = (
@@ -21,45 +23,20 @@ HEAVY = (
     *("prompt_toolkit", "rich"),
 )
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-@pytest.fixture
-def mail(tmp_path: Path) -> Run:
-    """Return a function that runs ``python -m mail.cli`` in an empty folder."""
-    (tmp_path / "mail.toml").write_text('[server.store]\nurl = "sqlite:///mail.db"\n')
-
-    def run(*arguments: str, **environ: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "mail.cli", *arguments],
-            cwd=tmp_path,
-            env=_environment() | environ,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            timeout=60,
-            check=False,
-        )
-
-    return run
-
-
-def _environment() -> dict[str, str]:
-    dropped = ("DATABASE_URL", "MAIL_CONFIG_PATH", "MAIL_LOG_LEVEL")
-    source = str(Path(__file__).parents[2] / "src")
-    kept = {name: value for name, value in os.environ.items() if name not in dropped}
-    return kept | {"PYTHONPATH": source, "PYTHONWARNINGS": "error"}
-
 
 @contextmanager
-def answering(status: int, body: bytes) -> Iterator[str]:
+def answering(status: int, body: bytes, **headers: str) -> Iterator[str]:
     """Serve one fixed answer on a loopback port; yield the URL."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(body)
+
+        do_HEAD = do_GET
 
         def log_message(self, format: str, *args: object) -> None:
             """Be silent."""
@@ -74,22 +51,22 @@ def answering(status: int, body: bytes) -> Iterator[str]:
             thread.join()
 
 
-def test_without_a_command_the_help_is_printed(mail: Run) -> None:
+def test_without_a_command_the_help_is_printed(mail: Mail) -> None:
     done = mail()
-    assert done.returncode == 0
+    assert done.code == 0
     for command in (
         *("server", "client", "ui", "ping", "token", "tasks", "swarms", "register", "version"),
     ):
-        assert command in done.stdout
+        assert command in done.out
 
 
 @pytest.mark.parametrize("asked", ["version", "--version"])
-def test_version_prints_three_lines(mail: Run, asked: str) -> None:
+def test_version_prints_three_lines(mail: Mail, asked: str) -> None:
     done = mail(asked)
-    lines = done.stdout.splitlines()
+    lines = done.out.splitlines()
     assert lines[0] == "MAIL reference implementation version: 1.3.6"
     assert lines[1] == "MAIL protocol version: 1.3"
-    assert (len(lines), done.returncode, done.stderr) == (3, 0, "")
+    assert (len(lines), done.code, done.err) == (3, 0, "")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +87,7 @@ def test_light_commands_load_nothing_heavy(arguments: list[str]) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments],
-        env=_environment(),
+        env=environment(Path.cwd(), PYTHONWARNINGS="error"),
         capture_output=True,
         text=True,
         encoding="utf-8",
@@ -132,72 +109,104 @@ def test_light_commands_load_nothing_heavy(arguments: list[str]) -> None:
     ],
 )
 def test_ping_says_how_the_server_is(
-    mail: Run, status: int, body: bytes, line: str, code: int
+    mail: Mail, status: int, body: bytes, line: str, code: int
 ) -> None:
     with answering(status, body) as url:
         done = mail("ping", url + "/", "--timeout", "10")
-    assert (done.stdout, done.returncode, done.stderr) == (line + "\n", code, "")
+    assert (done.out, done.code, done.err) == (line + "\n", code, "")
 
 
-def test_ping_says_that_nobody_is_there(mail: Run) -> None:
+def test_ping_says_that_nobody_is_there(mail: Mail) -> None:
     done = mail("ping", "http://127.0.0.1:1")
-    assert (done.stdout, done.returncode) == ("✗ Cannot connect to http://127.0.0.1:1\n", 1)
+    assert (done.out, done.code) == ("✗ Cannot connect to http://127.0.0.1:1\n", 1)
 
 
-def test_ping_reads_swarm_links(mail: Run) -> None:
+def test_ping_reads_swarm_links(mail: Mail) -> None:
     done = mail("ping", "swarm://connect?server=127.0.0.1:1&token=secret")
-    assert (done.stdout, done.returncode) == ("✗ Cannot connect to https://127.0.0.1:1\n", 1)
+    assert (done.out, done.code) == ("✗ Cannot connect to https://127.0.0.1:1\n", 1)
     done = mail("ping", "swarm://connect?token=secret")
-    assert done.stdout == "Error: swarm:// URL must include a 'server' parameter\n"
-    assert done.returncode == 1
+    assert done.out == "Error: swarm:// URL must include a 'server' parameter\n"
+    assert done.code == 1
 
 
-def test_errors_hold_nothing_that_a_terminal_obeys(mail: Run) -> None:
+def test_errors_hold_nothing_that_a_terminal_obeys(mail: Mail) -> None:
     odd = "http://127.0.0.1:1/\x1b]0;x\x07"
     for arguments in (("ping", odd), ("server", "--config", "\x1b[2J.toml")):
         done = mail(*arguments)
-        assert done.returncode
-        assert not {"\x1b", "\x07"} & {*done.stdout, *done.stderr}
+        assert done.code
+        assert not {"\x1b", "\x07"} & {*done.out, *done.err}
 
 
-def test_ping_works_on_a_terminal_without_check_marks(mail: Run) -> None:
-    done = mail("ping", "http://127.0.0.1:1", PYTHONIOENCODING="ascii")
+def test_ping_works_on_a_terminal_without_check_marks(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "mail.cli", "ping", "http://127.0.0.1:1"],
+        env=environment(tmp_path, PYTHONIOENCODING="ascii"),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.stdout.startswith("\\u2717 Cannot connect")
 
 
-def test_a_token_is_printed_once_and_only_its_hash_is_kept(mail: Run, tmp_path: Path) -> None:
+def test_ping_does_not_follow_a_redirect(mail: Mail) -> None:
+    with answering(302, b"", Location="/health") as url:
+        assert mail("ping", url).out == "✗ Server returned 302\n"
+
+
+def test_commands_that_report_something_do_it_as_json(mail: Mail, tmp_path: Path) -> None:
+    with answering(200, b'{"status": "healthy"}') as url:
+        told = [
+            ["version", {"version": get_version(), "protocol_version": get_protocol_version()}],
+            ["ping", url, {"ok": True, "health": {"status": "healthy"}}],
+            ["ui", url, "--no-browser", {"url": f"{url}/console"}],
+        ]
+        told += [["ping", "http://127.0.0.1:1", None], ["completion", "bash", None]]
+        told += [["init", "new", None], ["register", None]]
+        found = [json.loads(mail(*words, "--json").out) for *words, _ in told]
+    for (*_, expected), answer in zip(told, found, strict=True):
+        assert expected in (None, answer)
+    assert found[3] == {"ok": False, "error": "Cannot connect to http://127.0.0.1:1"}
+    assert (found[4]["shell"], "_MAIL_COMPLETE" in found[4]["script"]) == ("bash", True)
+    assert found[5]["folder"] == str(tmp_path / "new")
+    assert {*found[5]["files"]} == {path.name for path in (tmp_path / "new").iterdir()}
+    file = tmp_path / "data/applications/mail-swarm.desktop"
+    assert found[6] == {"registered": True, "file": str(file)}
+
+
+def test_a_token_is_printed_once_and_only_its_hash_is_kept(mail: Mail, tmp_path: Path) -> None:
     done = mail("token", "create", "--role", "user", "--id", "alice", "--label", "laptop")
-    token = done.stdout.strip()
-    assert done.returncode == 0
+    token = done.out.strip()
+    assert done.code == 0
     assert token.startswith("mail_")
-    assert token not in done.stderr
+    assert token not in done.err
     kept = b"".join(file.read_bytes() for file in tmp_path.iterdir())
     assert token.encode() not in kept
     listing = mail("token", "list")
-    assert token not in listing.stdout
-    assert listing.stdout.splitlines()[1].split()[1:4] == ["user", "alice", "valid"]
+    assert token not in listing.out
+    assert listing.out.splitlines()[1].split()[1:4] == ["user", "alice", "valid"]
 
 
-def test_a_token_of_a_new_database_says_where_it_is(mail: Run, tmp_path: Path) -> None:
+def test_a_token_of_a_new_database_says_where_it_is(mail: Mail, tmp_path: Path) -> None:
     create = ("token", "create", "--role", "user", "--id", "alice")
     note = f"note: created the database {tmp_path / 'mail.db'}; the server must use the same file"
-    assert note in mail(*create).stderr.splitlines()
-    assert "note:" not in mail(*create).stderr
+    assert note in mail(*create).err.splitlines()
+    assert "note:" not in mail(*create).err
 
 
-def test_tokens_can_be_made_listed_and_revoked_as_json(mail: Run) -> None:
+def test_tokens_can_be_made_listed_and_revoked_as_json(mail: Mail) -> None:
     arguments = ("token", "create", "--role", "agent", "--id", "beta", "--expires-in", "1.5")
-    made = json.loads(mail(*arguments, "--json").stdout)
+    made = json.loads(mail(*arguments, "--json").out)
     assert (made["role"], made["id"], made["state"]) == ("agent", "beta", "valid")
     assert made["expires_at"] > made["created_at"]
-    (listed,) = json.loads(mail("token", "list", "--json").stdout)
+    (listed,) = json.loads(mail("token", "list", "--json").out)
     known = {key: value for key, value in made.items() if key != "token"}
     assert listed == known | {"kind": "peer"}
-    revoked = json.loads(mail("token", "revoke", made["hash"], "--json").stdout)
+    revoked = json.loads(mail("token", "revoke", made["hash"], "--json").out)
     assert revoked["state"] == "revoked"
     again = mail("token", "revoke", made["hash"][:6])
-    assert again.returncode == 0
-    (listed,) = json.loads(mail("token", "list", "--json").stdout)
+    assert again.code == 0
+    (listed,) = json.loads(mail("token", "list", "--json").out)
     assert listed["revoked_at"] == revoked["revoked_at"]
 
 
@@ -269,28 +278,28 @@ def test_a_token_of_an_agent_is_for_what_its_id_stands_for(
     ],
 )
 def test_a_mistake_is_one_readable_line(
-    mail: Run, arguments: list[str], code: int, problem: str
+    mail: Mail, arguments: list[str], code: int, problem: str
 ) -> None:
     done = mail(*arguments)
-    assert done.returncode == code
-    assert problem in done.stderr.splitlines()[-1]
-    assert "Traceback" not in done.stderr
-    assert "hunter2" not in done.stderr
+    assert done.code == code
+    assert problem in done.err.splitlines()[-1]
+    assert "Traceback" not in done.err
+    assert "hunter2" not in done.err
 
 
-def test_a_hash_of_no_token_is_refused(mail: Run) -> None:
-    assert mail("token", "create", "--role", "user", "--id", "alice").returncode == 0
+def test_a_hash_of_no_token_is_refused(mail: Mail) -> None:
+    assert mail("token", "create", "--role", "user", "--id", "alice").code == 0
     short, unknown = mail("token", "revoke", "ab"), mail("token", "revoke", "zzzz")
-    assert (short.returncode, unknown.returncode) == (2, 1)
-    assert "at least 4 characters" in short.stderr
-    assert "no token hash has this prefix" in unknown.stderr
+    assert (short.code, unknown.code) == (2, 1)
+    assert "at least 4 characters" in short.err
+    assert "no token hash has this prefix" in unknown.err
 
 
-def test_a_wrong_config_file_stops_the_server_before_it_starts(mail: Run, tmp_path: Path) -> None:
+def test_a_wrong_config_file_stops_the_server_before_it_starts(mail: Mail, tmp_path: Path) -> None:
     (tmp_path / "mail.toml").write_text("[server]\nport = 'high'\n")
     done = mail("server")
-    assert done.returncode == 2
-    assert "mail.toml: [server] 'port': must be an integer, actually got str" in done.stderr
+    assert done.code == 2
+    assert "mail.toml: [server] 'port': must be an integer, actually got str" in done.err
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """``mail db backup``: a copy of a database in use holds what was answered before it was made."""
 
 import asyncio
+import json
 import sqlite3
 import subprocess
 from collections.abc import Iterable
@@ -9,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mail.cli import main
 from mail.client import MAILClient
+from tests.cli.conftest import Mail
 from tests.cli.test_server_process import quick, serving
 
 pytestmark = pytest.mark.e2e
@@ -56,14 +57,13 @@ def restore(folder: Path) -> None:
     subprocess.run(["bash", "-c", command], cwd=folder, check=True)
 
 
-def test_commits_go_on_during_a_backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commits_go_on_during_a_backup(mail: Mail, tmp_path: Path) -> None:
     """A writer in the middle of a transaction neither waits nor gets into the copy."""
-    monkeypatch.chdir(tmp_path)
-    assert main(["token", "create", "--role", "user", "--id", "alice"]) == 0
+    assert mail("token", "create", "--role", "user", "--id", "alice").code == 0
     with closing(sqlite3.connect("mail.db", isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
         writer.execute("DELETE FROM tokens")
-        assert main(["db", "backup", "copy.db"]) == 0
+        assert json.loads(mail("db", "backup", "copy.db", "--json").out)["file"] == "copy.db"
         writer.execute("COMMIT")
     with closing(sqlite3.connect("copy.db")) as copy:
         assert copy.execute("SELECT caller_id FROM tokens").fetchall() == [("alice",)]
@@ -81,34 +81,22 @@ def test_commits_go_on_during_a_backup(tmp_path: Path, monkeypatch: pytest.Monke
     ],
 )
 def test_a_refused_backup_leaves_everything_as_it_was(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: Iterable[str],
-    code: int,
-    words: str,
+    mail: Mail, tmp_path: Path, arguments: Iterable[str], code: int, words: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["token", "create", "--role", "user", "--id", "alice"]) == 0
+    assert mail("token", "create", "--role", "user", "--id", "alice").code == 0
     (tmp_path / "there.db").write_text("precious")
     before = sorted(tmp_path.iterdir())
-    capsys.readouterr()
-    assert main(["db", "backup", *arguments]) == code
-    error = capsys.readouterr().err
-    assert words in error
-    assert "hunter2" not in error
+    done = mail("db", "backup", *arguments)
+    assert (done.code, words in done.err, "hunter2" in done.err) == (code, True, False)
     assert sorted(tmp_path.iterdir()) == before
     assert (tmp_path / "there.db").read_text() == "precious"
 
 
-def test_a_damaged_database_is_not_backed_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["token", "create", "--role", "user", "--id", "alice"]) == 0
+def test_a_damaged_database_is_not_backed_up(mail: Mail, tmp_path: Path) -> None:
+    assert mail("token", "create", "--role", "user", "--id", "alice").code == 0
     with (tmp_path / "mail.db").open("rb+") as file:
         file.seek(8192)
         file.write(b"\xff" * 65536)
-    assert main(["db", "backup", "copy.db"]) == 1
-    assert "mail: " in capsys.readouterr().err
+    done = mail("db", "backup", "copy.db")
+    assert (done.code, done.err[:6]) == (1, "mail: ")
     assert not list(tmp_path.glob("copy.db*"))

@@ -1,15 +1,13 @@
-"""``mail db-init`` as a user runs it, in a process of its own."""
+"""``mail db-init``: what it prints, makes and refuses."""
 
-import os
+import json
 import re
-import subprocess
-import sys
-from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import Mail
 from tests.support.postgres import PASSWORD, Cluster, execute, query
 
 OUTPUT = """\
@@ -84,72 +82,52 @@ SELECT attname, format_type(atttypid, NULL) FROM pg_attribute
 WHERE attrelid = $1::text::regclass AND attnum > 0 ORDER BY attnum
 """
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
-
-@pytest.fixture
-def mail(tmp_path: Path) -> Run:
-    """Return a function that runs ``mail`` in an empty folder."""
-
-    def run(*arguments: str, **environ: str) -> "subprocess.CompletedProcess[str]":
-        source = str(Path(__file__).parents[2] / "src")
-        return subprocess.run(
-            [sys.executable, "-m", "mail.cli", *arguments],
-            cwd=tmp_path,
-            env=dict(os.environ) | {"PYTHONPATH": source, "PYTHONWARNINGS": "error"} | environ,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-
-    return run
-
-
-def test_it_prints_the_documented_lines_each_time(mail: Run, cluster: Cluster) -> None:
+def test_it_prints_the_documented_lines_each_time(mail: Mail, cluster: Cluster) -> None:
     url = cluster.schema()
     for _ in range(2):
         done = mail("db-init", DATABASE_URL=url)
-        assert (done.stdout, done.stderr, done.returncode) == (OUTPUT, "", 0)
+        assert done == (0, OUTPUT, "")
+    tables = json.loads(mail("db-init", "--json", DATABASE_URL=url).out)["tables"]
+    assert tables["outbox"] == ["outbox", "inbox"]
     assert query(url, "SELECT count(*) FROM schema_version WHERE version = 1") == [(1,)]
     told = set(re.findall(r"\w+(?= table created|, | created)", OUTPUT))
     assert {name for (name,) in query(url, TABLES)} - {"schema_version"} <= told
 
 
 def test_the_database_may_be_named_in_the_file_or_by_a_flag(
-    mail: Run, cluster: Cluster, tmp_path: Path
+    mail: Mail, cluster: Cluster, tmp_path: Path
 ) -> None:
     in_file, by_flag = cluster.schema(), cluster.schema().replace("postgresql:", "postgres:")
     (tmp_path / "mail.toml").write_text(f'[server.store]\nurl = "{in_file}"\n')
-    assert mail("db-init").stdout == OUTPUT
-    assert mail("db-init", "--store", by_flag, DATABASE_URL="none").stdout == OUTPUT
+    assert mail("db-init").out == OUTPUT
+    assert mail("db-init", "--store", by_flag, DATABASE_URL="none").out == OUTPUT
     for url in (in_file, by_flag):
         assert query(url, "SELECT count(*) FROM tasks") == [(0,)]
 
 
-def test_tokens_can_be_made_in_it(mail: Run, cluster: Cluster) -> None:
+def test_tokens_can_be_made_in_it(mail: Mail, cluster: Cluster) -> None:
     url = cluster.schema()
     made = mail("token", "create", "--role", "user", "--id", "alice", DATABASE_URL=url)
-    assert made.returncode == 0 and made.stdout.startswith("mail_")
+    assert made.code == 0 and made.out.startswith("mail_")
     assert query(url, "SELECT role, caller_id FROM tokens") == [("user", "alice")]
 
 
-def test_without_a_database_it_says_what_to_set(mail: Run, tmp_path: Path) -> None:
-    (tmp_path / "mail.toml").write_text('[server.store]\nurl = "sqlite:///mail.db"\n')
+def test_without_a_database_it_says_what_to_set(mail: Mail, tmp_path: Path) -> None:
     done = mail("db-init")
-    assert done.returncode == 1 and done.stdout == ""
-    assert done.stderr.startswith("ERROR: DATABASE_URL is not set")
+    assert done.code == 1 and done.out == ""
+    assert done.err.startswith("ERROR: DATABASE_URL is not set")
     other = mail("db-init", DATABASE_URL="sqlite:///mail.db")
-    assert other.returncode == 1 and "DATABASE_URL is not a PostgreSQL URL" in other.stderr
+    assert other.code == 1 and "DATABASE_URL is not a PostgreSQL URL" in other.err
     assert not (tmp_path / "mail.db").exists()
 
 
-def test_a_failure_is_one_line_without_the_password(mail: Run, cluster: Cluster) -> None:
+def test_a_failure_is_one_line_without_the_password(mail: Mail, cluster: Cluster) -> None:
     done = mail("db-init", DATABASE_URL=cluster.url("no_such_database"))
-    assert done.returncode == 1
-    assert done.stderr.startswith("ERROR: cannot connect to the database")
-    assert len(done.stderr.splitlines()) == 1
-    assert PASSWORD not in done.stdout + done.stderr
+    assert done.code == 1
+    assert done.err.startswith("ERROR: cannot connect to the database")
+    assert len(done.err.splitlines()) == 1
+    assert PASSWORD not in done.out + done.err
 
 
 @pytest.mark.parametrize(
@@ -167,7 +145,7 @@ def test_a_failure_is_one_line_without_the_password(mail: Run, cluster: Cluster)
     ],
 )
 def test_tables_of_another_program_are_named_and_left_alone(
-    mail: Run, cluster: Cluster, table: str, words: str
+    mail: Mail, cluster: Cluster, table: str, words: str
 ) -> None:
     url = cluster.schema()
     execute(url, f"CREATE TABLE {table}")
@@ -175,17 +153,17 @@ def test_tables_of_another_program_are_named_and_left_alone(
     before = query(url, COLUMNS, name)
     for command in (("db-init",), ("token", "create", "--role", "user", "--id", "x")):
         done = mail(*command, DATABASE_URL=url)
-        assert done.returncode == 1
-        assert re.search(words, done.stderr)
-        assert "?search_path=mail" in done.stderr
-        assert done.stderr.count("\n") == 1
+        assert done.code == 1
+        assert re.search(words, done.err)
+        assert "?search_path=mail" in done.err
+        assert done.err.count("\n") == 1
     assert query(url, COLUMNS, name) == before
     assert query(url, TABLES) == [(name,)]
 
 
-def test_tables_that_1_3_6_made_with_more_columns_are_taken(mail: Run, cluster: Cluster) -> None:
+def test_tables_that_1_3_6_made_with_more_columns_are_taken(mail: Mail, cluster: Cluster) -> None:
     url = cluster.schema()
     script = resources.files("mail.db") / "sql" / "postgresql" / "0001_documented.sql"
     execute(url, script.read_text("utf-8"))
     execute(url, "ALTER TABLE tasks ADD COLUMN note TEXT, ALTER COLUMN title TYPE VARCHAR(200)")
-    assert mail("db-init", DATABASE_URL=url).stdout == OUTPUT
+    assert mail("db-init", DATABASE_URL=url).out == OUTPUT

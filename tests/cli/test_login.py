@@ -1,9 +1,7 @@
 """``mail login``: the token is typed once, unseen, and stands on no command line after that."""
 
-import asyncio
 import json
 import stat
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ from mail.cli.credentials import api_key, credentials_file, keep
 from mail.db.memory import MemoryStore
 from mail.errors import ConfigError
 from mail.server.app import create_app
-from tests.cli.terminal import SOURCE, environment, terminal
+from tests.cli.terminal import SOURCE, Done, run, terminal
 from tests.server.kit import TOKENS, Script, Template, config, serving
 
 pytest.importorskip("keyring", reason="it is in the extra 'keyring', which 'dev' has")
@@ -31,19 +29,8 @@ def settings(home: Path, backend: str = "tests.cli.keyring_backend.FileKeyring")
     }
 
 
-async def mail(home: Path, *words: str, typed: str = "", **environ: str) -> tuple[int, str, str]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "mail.cli", *words),
-        cwd=home,
-        env=environment(home, **(settings(home) | environ)),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate(typed.encode())
-    assert process.returncode is not None
-    assert b"Traceback" not in err
-    return process.returncode, out.decode(), err.decode()
+async def mail(home: Path, *words: str, typed: str = "", **environ: str) -> Done:
+    return await run(home, *words, typed=typed, **(settings(home) | environ))
 
 
 def listed(home: Path) -> str:
@@ -75,12 +62,12 @@ async def test_a_person_logs_in_once_and_no_command_needs_a_token(
     code, out, _ = await mail(tmp_path, "client", server, "whoami", MAIL_API_KEY=BOB)
     assert out == "role user with ID bob\n"
 
-    code, out, _ = await mail(tmp_path, "logout", server)
-    assert (code, out.startswith(f"logged out of {server}; ")) == (0, True)
+    code, out, _ = await mail(tmp_path, "logout", server, "--json")
+    assert (code, json.loads(out)) == (0, {"url": server, "status": "logged_out"})
     assert json.loads((tmp_path / "keyring.json").read_text()) == {}
     assert not (tmp_path / ".config" / "mail" / "credentials").exists()
     assert (await mail(tmp_path, "client", server, "whoami"))[0] == 1
-    assert await mail(tmp_path, "logout", server) == (1, "", f"not logged in to {server}\n")
+    assert await mail(tmp_path, "logout", server) == (1, "", f"mail: not logged in to {server}\n")
 
 
 async def test_a_script_gives_the_token_by_its_input_and_may_use_a_file(

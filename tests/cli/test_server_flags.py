@@ -6,7 +6,7 @@ import pytest
 
 from mail.cli import server
 from mail.cli.commands import main
-from mail.cli.credentials import SwarmURL, parse_swarm_url, server_url
+from mail.cli.credentials import SwarmLink, parse_swarm_link, server_url
 from mail.cli.table import Namespace
 from mail.errors import ConfigError
 
@@ -49,16 +49,16 @@ def test_flags_given_win() -> None:
 @pytest.mark.parametrize(
     ("url", "link"),
     [
-        ("swarm://connect?server=h:1&token=a%20b", SwarmURL("connect", "h:1", "a b")),
-        ("swarm://invite?server=h", SwarmURL("invite", "h", None)),
-        ("swarm://invite", SwarmURL("invite", None, None)),
+        ("swarm://connect?server=h:1&token=a%20b", SwarmLink("h:1", "a b")),
+        ("swarm://invite?server=h", SwarmLink("h", None)),
+        ("swarm://invite", SwarmLink(None, None)),
         ("swarm://other?server=h", None),
         ("SWARM://connect?server=h", None),
         ("https://h", None),
     ],
 )
-def test_swarm_links_are_parsed(url: str, link: SwarmURL | None) -> None:
-    assert parse_swarm_url(url) == link
+def test_swarm_links_are_parsed(url: str, link: SwarmLink | None) -> None:
+    assert parse_swarm_link(url) == link
 
 
 def test_a_server_url_is_http_or_a_link() -> None:

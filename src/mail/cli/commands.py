@@ -50,15 +50,16 @@ def version(arguments: Namespace) -> int:
 
 @command(
     argument("shell", "the shell", type=click.Choice(("bash", "zsh", "fish"))),
+    JSON,
     epilog='For example: eval "$(mail completion bash)"',
 )
-def completion(arguments: Namespace) -> None:
+def completion(arguments: Namespace) -> int:
     """Print the script with which a shell completes the words of a command line."""
     from click.shell_completion import get_completion_class
 
     made = get_completion_class(arguments.shell)
-    if made is not None:
-        print(made(MAIL, {}, "mail", _COMPLETE).source())
+    script = made(MAIL, {}, "mail", _COMPLETE).source() if made is not None else ""
+    return tell(arguments, {"shell": arguments.shell, "script": script}, script)
 
 
 COMMANDS: Final[Sections] = MappingProxyType(

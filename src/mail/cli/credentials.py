@@ -15,14 +15,13 @@ import stat
 import sys
 import warnings
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import click
 
-from mail.cli.common import DONE, FAILED, cleaned
+from mail.cli.common import cleaned, tell
 from mail.cli.table import JSON, Namespace, argument, command, flag, option
 from mail.config.env import base_folder, expanded, setting
 from mail.errors import ConfigError, MAILError
@@ -31,22 +30,19 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from mail.client.client import MAILClient
+    from mail.net.types import GetWhoamiResponse
 
 URL_VARIABLE: Final = "MAIL_URL"
 
-_ACTIONS = ("connect", "invite")
 
+class SwarmLink(NamedTuple):
+    """What a ``swarm://connect`` or ``swarm://invite`` link says."""
 
-@dataclass(frozen=True, slots=True)
-class SwarmURL:
-    """A parsed link; both actions currently mean the same."""
-
-    action: str
     server: str | None = None
     token: str | None = None
 
 
-def parse_swarm_url(url: str) -> SwarmURL | None:
+def parse_swarm_link(url: str) -> SwarmLink | None:
     """Return the parts of a ``swarm://`` link, or None for anything else.
 
     Raises:
@@ -55,10 +51,11 @@ def parse_swarm_url(url: str) -> SwarmURL | None:
     if not url.startswith("swarm://"):
         return None
     parts = _parts(url)
-    if parts.netloc not in _ACTIONS:
-        return None
     query = parse_qs(parts.query)
-    return SwarmURL(parts.netloc, query.get("server", [None])[0], query.get("token", [None])[0])
+    known = parts.netloc in ("connect", "invite")
+    return (
+        SwarmLink(query.get("server", [None])[0], query.get("token", [None])[0]) if known else None
+    )
 
 
 def server_url(url: str) -> str:
@@ -68,7 +65,7 @@ def server_url(url: str) -> str:
         ConfigError: the link has no ``server``, or the URL is invalid, not http or https, or holds
             a user or a password, which no server takes.
     """
-    link = parse_swarm_url(url)
+    link = parse_swarm_link(url)
     if link is not None:
         if not link.server:
             raise ConfigError("swarm:// URL must include a 'server' parameter")
@@ -148,7 +145,7 @@ def api_key(given: str | None, file: str | None, url: str, *, typed: bool = True
         return given
     if file is not None:
         return _read_file(file)
-    link = parse_swarm_url(url)
+    link = parse_swarm_link(url)
     if link is not None:
         return link.token or (_kept(server_url(url)) if link.server else None)
     return setting(KEY_VARIABLE) or _kept(server_url(url))
@@ -156,7 +153,7 @@ def api_key(given: str | None, file: str | None, url: str, *, typed: bool = True
 
 def warn_of_exposure(given: str | None, url: str) -> None:
     """Print a warning when a token stands on the command line."""
-    link = parse_swarm_url(url)
+    link = parse_swarm_link(url)
     if given is not None or (link is not None and link.token is not None):
         print(f"{_EXPOSED}{_OWN_INSTEAD}", file=sys.stderr)
 
@@ -217,19 +214,17 @@ def keep(url: str, token: str, keyring: Any | None) -> None:
         ConfigError: the file cannot be used.
         MAILError: the keyring refuses it.
     """
-    known = _servers()
-    _drop(url, known)
-    if keyring is None:
-        known[_key(url)] = {_TOKEN: token}
-    else:
+    known, name = _servers(), _key(url)
+    _drop(name, known)
+    if keyring is not None:
         try:
-            keyring.set_password(_SERVICE, _key(url), token)
+            keyring.set_password(_SERVICE, name, token)
         except Exception as error:  # backends raise what their systems raise
             raise MAILError(
                 f"the keyring did not take the token ({type(error).__name__}); "
                 f"keep it in {credentials_file()} with --file"
             ) from error
-        known[_key(url)] = {_IN_KEYRING: True}
+    known[name] = {_TOKEN: token} if keyring is None else {_IN_KEYRING: True}
     _write(known)
 
 
@@ -240,10 +235,10 @@ def forget(url: str) -> bool:
         ConfigError: the file cannot be used.
     """
     known = _servers()
-    if not _drop(url, known):
-        return False
-    _write(known)
-    return True
+    found = _drop(_key(url), known)
+    if found:
+        _write(known)
+    return found
 
 
 def credentials_file() -> Path:
@@ -267,11 +262,11 @@ def _kept(url: str) -> str | None:
     return token
 
 
-def _drop(url: str, known: dict[str, Any]) -> bool:
-    entry = known.pop(_key(url), None)
+def _drop(name: str, known: dict[str, Any]) -> bool:
+    entry = known.pop(name, None)
     if entry is not None and _IN_KEYRING in entry:
         with suppress(Exception):  # it is gone, or its keyring is
-            open_keyring().delete_password(_SERVICE, _key(url))
+            open_keyring().delete_password(_SERVICE, name)
     return entry is not None
 
 
@@ -364,7 +359,7 @@ async def connected(
 _URL: Final = argument("url", f"the server's URL (default: {URL_VARIABLE})", required=False)
 
 
-@command(_URL, flag("--file", told="keep the token in a private file, not in the keyring"))
+@command(_URL, flag("--file", told="keep the token in a private file, not in the keyring"), JSON)
 def login(arguments: Namespace) -> int:
     """Ask for a token, check it at the server, and keep it.
 
@@ -375,14 +370,19 @@ def login(arguments: Namespace) -> int:
     url = server_url(needed_url(arguments.url))
     keyring = None if arguments.file else open_keyring()  # before anybody is asked for a secret
     token = read_token(url)
-    role, identifier = asyncio.run(_whoami(url, token))
+    who: dict[str, Any] = {**asyncio.run(_whoami(url, token))}
+    role, identifier = who.get("role"), who.get("id")
+    if not isinstance(role, str) or not isinstance(identifier, str):
+        raise MAILError(f"{url} does not say whose the token is; is it a MAIL server?")
+    role = "participant" if who.get("participant") is True else role
     keep(url, token, keyring)
     place = credentials_file() if keyring is None else f"the keyring ({keyring.name})"
-    print(cleaned(f"logged in to {url} as {role} '{identifier}'; the token is kept in {place}"))
-    return DONE
+    answer = {"url": url, "role": role, "id": identifier, "kept_in": str(place)}
+    told = f"logged in to {url} as {role} '{identifier}'; the token is kept in {place}"
+    return tell(arguments, answer, told)
 
 
-@command(_URL)
+@command(_URL, JSON)
 def logout(arguments: Namespace) -> int:
     """Forget the token of a server; it stays valid until it is revoked.
 
@@ -390,19 +390,14 @@ def logout(arguments: Namespace) -> int:
         ConfigError: the URL or the file of credentials is invalid.
     """
     url = server_url(needed_url(arguments.url))
-    if forget(url):
-        print(cleaned(f"logged out of {url}; the token itself stays valid until it is revoked"))
-        return DONE
-    print(cleaned(f"not logged in to {url}"), file=sys.stderr)
-    return FAILED
+    if not forget(url):
+        raise MAILError(f"not logged in to {url}")
+    told = f"logged out of {url}; the token itself stays valid until it is revoked"
+    return tell(arguments, {"url": url, "status": "logged_out"}, told)
 
 
-async def _whoami(url: str, token: str) -> tuple[str, str]:
+async def _whoami(url: str, token: str) -> "GetWhoamiResponse":
     from mail.client.client import MAILClient
 
     async with MAILClient(url, token) as client:
-        who: dict[str, object] = {**await client.get_whoami()}
-    role, identifier = who.get("role"), who.get("id")
-    if not isinstance(role, str) or not isinstance(identifier, str):
-        raise MAILError(f"{url} does not say whose the token is; is it a MAIL server?")
-    return "participant" if who.get("participant") is True else role, identifier
+        return await client.get_whoami()

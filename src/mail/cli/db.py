@@ -8,9 +8,9 @@ import asyncio
 import sys
 from pathlib import Path
 
-from mail.cli.common import DONE, FAILED, cleaned, configured
+from mail.cli.common import FAILED, cleaned, configured, tell
 from mail.cli.stores import STORE, missing_database, server_settings
-from mail.cli.table import CONFIG, Group, Namespace, argument, command, option
+from mail.cli.table import CONFIG, JSON, Group, Namespace, argument, command, option
 from mail.config.env import DATABASE_URL, setting
 from mail.errors import ConfigError, StoreError
 
@@ -20,6 +20,7 @@ _SCHEMES = ("postgresql:", "postgres:")
 @command(
     option("--store", metavar="URL", told="database URL (default: DATABASE_URL, then mail.toml)"),
     CONFIG,
+    JSON,
 )
 def db_init(arguments: Namespace) -> int:
     """Create the tables and verify them.
@@ -30,8 +31,7 @@ def db_init(arguments: Namespace) -> int:
     from mail.logs.setup import redact
 
     try:
-        url = _database_url(arguments)
-        return asyncio.run(_initialise(url))
+        return asyncio.run(_initialise(arguments, _database_url(arguments)))
     except (ConfigError, StoreError) as error:
         print(cleaned("ERROR: " + " ".join(redact(str(error)).split())), file=sys.stderr)
         return FAILED
@@ -45,6 +45,7 @@ db = Group()
     "copy the SQLite database, also while a server uses it",
     argument("file", "the copy; it must not exist", type=Path),
     *STORE,
+    JSON,
 )
 def backup(arguments: Namespace) -> int:
     """Copy the server's SQLite database to a file.
@@ -63,38 +64,41 @@ def backup(arguments: Namespace) -> int:
     if not store.path.exists():
         raise missing_database(store.path)
     size = back_up(store.path, arguments.file)
-    print(cleaned(f"{arguments.file}: {size:,} bytes"))
-    return DONE
+    answer = {"file": str(arguments.file), "bytes": size}
+    return tell(arguments, answer, f"{arguments.file}: {size:,} bytes")
 
 
-async def _initialise(url: str) -> int:
+async def _initialise(arguments: Namespace, url: str) -> int:
     from mail.db.migrate import packaged_migrations
     from mail.db.postgres.driver import PostgresStore
     from mail.db.postgres.migrate import DOCUMENTED_TABLES, tables_by_subject
 
+    def say(line: str) -> None:
+        if not arguments.json:
+            print(line, flush=True)
+
     more = tables_by_subject(packaged_migrations("postgresql"))
     del more["documented"]
     store = PostgresStore(url, exclusive=False, upgrade=True)
-    print("Connecting to database...", flush=True)
+    say("Connecting to database...")
     await store.open()
     try:
-        print("Connected successfully")
+        say("Connected successfully")
         for table in DOCUMENTED_TABLES:
-            print(f"Creating {table} table...\n  {table} table created")
-        for subject, tables in more.items():
-            print(f"Creating {subject} tables...\n  {', '.join(tables)} created")
+            say(f"Creating {table} table...\n  {table} table created")
+        for subject, made in more.items():
+            say(f"Creating {subject} tables...\n  {', '.join(made)} created")
         missing = await store.missing_tables()
     finally:
         await store.close()
-    print("\nVerifying tables...")
-    for table in DOCUMENTED_TABLES:
-        print(f"  {table}: {'MISSING' if table in missing else 'OK'}")
-    for subject, tables in more.items():
-        print(f"  {subject}: {'MISSING' if set(tables) & set(missing) else 'OK'}")
+    say("\nVerifying tables...")
+    parts = {**{table: (table,) for table in DOCUMENTED_TABLES}, **more}
+    for part, tables in parts.items():
+        say(f"  {part}: {'MISSING' if set(tables) & set(missing) else 'OK'}")
     if missing:
         raise StoreError(f"there is no table {missing[0]}")
-    print("\nDatabase initialization complete!")
-    return DONE
+    found = {part: list(tables) for part, tables in parts.items()}
+    return tell(arguments, {"tables": found}, "\nDatabase initialization complete!")
 
 
 def _database_url(arguments: Namespace) -> str:

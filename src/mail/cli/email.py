@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from mail.cli.common import cleaned, one_line
-from mail.cli.credentials import URL_VARIABLE, api_key, at_server, needed_url, server_url
+from mail.cli.credentials import URL_VARIABLE, at_server, connected
 from mail.cli.table import COUNT, Group, Namespace, flag, option, positive
 from mail.errors import ClientHTTPError, MAILError
 
@@ -51,14 +51,11 @@ email = Group()
     *at_server(f"the server whose swarm handles emails (or {URL_VARIABLE})"),
 )
 async def _ingest(arguments: Namespace) -> None:
-    from mail.client.client import MAILClient
     from mail.config.stdlib import EmailConfig
     from mail.stdlib.email.backends import open_backend
 
-    url = needed_url(arguments.url, "say with --url which server handles the emails")
-    key = api_key(arguments.api_key, arguments.api_key_file, url)
     mailbox = await asyncio.to_thread(open_backend, EmailConfig())
-    async with MAILClient(server_url(url), key) as client:
+    async with connected(arguments, "say with --url which server handles the emails") as client:
         taker = _Ingest(arguments, mailbox, client)
         if not await taker.take():
             print(cleaned(f"no new emails in {mailbox.place}"), file=sys.stderr)

@@ -6,7 +6,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from mail.cli.table import Namespace, argument, command
+from mail.cli.common import tell
+from mail.cli.table import JSON, Namespace, argument, command
 from mail.errors import ConfigError
 
 _FILES: Final = (
@@ -42,7 +43,8 @@ model.py selects the model; README.md explains the files."""
         "where to create the project (default: the current folder)",
         type=Path,
         default=Path(),
-    )
+    ),
+    JSON,
 )
 def run(arguments: Namespace) -> int:
     """Write the files of the project and print the next commands.
@@ -66,8 +68,8 @@ def run(arguments: Namespace) -> int:
         text = templates.joinpath(f"{name.removeprefix('.')}.txt").read_text("utf-8")
         with (folder / name).open("x", encoding="utf-8") as file:
             file.write(text)
-    print(f"created in {folder.resolve()}: {', '.join(_FILES)}")
     enter = "" if folder.resolve() == Path.cwd() else f"    cd {shlex.quote(str(folder))}\n"
     install = "" if importlib.util.find_spec("pytest") else "    pip install pytest\n"
-    print(_NEXT.format(enter=enter, install=install))
-    return 0
+    told = f"created in {folder.resolve()}: {', '.join(_FILES)}"
+    answer = {"folder": str(folder.resolve()), "files": _FILES}
+    return tell(arguments, answer, told, _NEXT.format(enter=enter, install=install))

@@ -111,16 +111,9 @@ def _profile(model: str, tool_format: "ToolFormat") -> dict[str, Any]:
 
 
 def _fields(record: Any) -> dict[str, Any]:
-    return {field.name: _plain(getattr(record, field.name)) for field in fields(record)}
-
-
-def _plain(value: Any) -> Any:
     """Return data for JSON."""
-    if isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
+    found = {field.name: getattr(record, field.name) for field in fields(record)}
+    return json.loads(json.dumps(found, default=dict))  # type: ignore[no-any-return]
 
 
 def _said(value: Any) -> str:
@@ -192,9 +185,7 @@ def _checked(arguments: Namespace) -> int:
     with stdout_to_stderr(), silent(), _stand_ins([] if sends else missing):
         check = asyncio.run(_converse(subject, arguments.timeout, send=sends))
     check.findings.append(row)
-    if sends:
-        return _tell(arguments, subject, check)
-    return _tell_unsent(arguments, subject, check, problem, missing)
+    return _tell(arguments, subject, check, problem, None if sends else missing)
 
 
 def _row(litellm: Any, subject: _Subject) -> "Finding":
@@ -329,81 +320,49 @@ async def _converse(subject: _Subject, timeout: float, *, send: bool) -> "ModelC
     from mail.llm.litellm_model import close_clients
     from mail.testing.model_check import check_model
 
+    how: dict[str, Any] = {"llm": subject.llm, "ends": subject.ends, "send": send}
     try:
-        return await check_model(
-            subject.function,
-            subject.use.agent,
-            llm=subject.llm,
-            ends=subject.ends,
-            send=send,
-            timeout=timeout,
-        )
+        return await check_model(subject.function, subject.use.agent, timeout=timeout, **how)
     finally:
         await close_clients()
 
 
-def _tell(arguments: Namespace, subject: _Subject, check: "ModelCheck") -> int:
-    """Print what was found."""
-    if arguments.json:
-        found = {
-            "ok": check.ok,
-            **_about(subject),
-            "findings": [finding._asdict() for finding in check.findings],
-            "usage": check.usage.to_dict(),
-            "seconds": round(check.seconds, 3),
-        }
-        if arguments.show_request:
-            found["requests"] = [call.to_dict() for call in check.requests]
-        print(json.dumps(found, indent=2))
-    else:
-        print(cleaned(subject.title))
-        for part, status, text in check.findings:
-            print(f"{status:<8} {part:<11} {one_line(text, 1000)}")
-        if arguments.show_request:
-            _print_requests(call.text() for call in check.requests)
-    return DONE if check.ok else FAILED
-
-
-def _tell_unsent(
+def _tell(
     arguments: Namespace,
     subject: _Subject,
     check: "ModelCheck",
     problem: str | None,
-    missing: list[str],
+    missing: list[str] | None,
 ) -> int:
-    """Print what would be sent."""
+    """Print what was found; if nothing was sent, what is ``missing`` and what would be sent."""
+    use, found = subject.use, check.findings
+    sent = missing is None
+    shows = arguments.show_request or not sent
     if arguments.json:
-        found = {
-            "ok": False if problem else check.ok,
-            **_about(subject),
-            "problem": problem,
-            "missing": missing if problem else [],
-            "findings": [finding._asdict() for finding in check.findings],
-            "requests": [call.to_dict() for call in check.requests],
+        answer = {
+            "ok": check.ok and not problem,
+            "model": use.model,
+            "agent": None if use.agent == _CHECKER else use.agent,
+            "tool_format": use.tool_format,
+            "use_proxy": use.use_proxy,
+            **({} if sent else {"problem": problem, "missing": missing if problem else []}),
+            "findings": [finding._asdict() for finding in found],
+            **(
+                {"usage": check.usage.to_dict(), "seconds": round(check.seconds, 3)} if sent else {}
+            ),
+            **({"requests": [call.to_dict() for call in check.requests]} if shows else {}),
         }
-        print(json.dumps(found, indent=2))
+        print(json.dumps(answer, indent=2))
     else:
         print(cleaned(subject.title))
-        reason = f"{problem}; nothing was sent" if problem else "nothing was sent"
-        print(f"{'error' if problem else 'ok':<8} {'request':<11} {one_line(reason, 1000)}")
-        for part, status, text in check.findings:
+        if not sent:
+            reason = f"{problem}; nothing was sent" if problem else "nothing was sent"
+            print(f"{'error' if problem else 'ok':<8} {'request':<11} {one_line(reason, 1000)}")
+        for part, status, text in found:
             print(f"{status:<8} {part:<11} {one_line(text, 1000)}")
-        _print_requests(call.request_text() for call in check.requests)
+        for number, call in enumerate(check.requests if shows else [], 1):
+            text = call.text() if sent else call.request_text()
+            print(f"\n--- request {number} ---\n{cleaned(text)}")
     if problem:
         return USAGE
     return DONE if check.ok else FAILED
-
-
-def _about(subject: _Subject) -> dict[str, Any]:
-    use = subject.use
-    return {
-        "model": use.model,
-        "agent": None if use.agent == _CHECKER else use.agent,
-        "tool_format": use.tool_format,
-        "use_proxy": use.use_proxy,
-    }
-
-
-def _print_requests(texts: Iterator[str]) -> None:
-    for number, text in enumerate(texts, 1):
-        print(f"\n--- request {number} ---\n{cleaned(text)}")

@@ -8,12 +8,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from mail.cli.common import DONE, FAILED
-from mail.cli.table import Namespace, command
+from mail.cli.common import FAILED, tell
+from mail.cli.table import JSON, Namespace, command
 from mail.config.env import base_folder
 
 DESKTOP_FILE: Final = "mail-swarm.desktop"
@@ -51,40 +50,41 @@ Set-ItemProperty -Path "HKLM:\\SOFTWARE\\Classes\\swarm\\shell\\open\\command" `
 """
 
 
-@command()
+_PLAIN: Final = Namespace(json=False)
+
+
+@command(JSON)
 def run(arguments: Namespace) -> int:
     """Register the handler on this system."""
-    return register(sys.platform)
+    return register(sys.platform, arguments)
 
 
-def register(platform: str) -> int:
+def register(platform: str, arguments: Namespace = _PLAIN) -> int:
     """Register on a platform, named as in ``sys.platform``, or print how to do it there."""
     if platform.startswith("linux"):
-        return _register_linux()
-    text = _GUIDES.get("win32" if platform.startswith(("win", "cygwin")) else platform)
-    if text is None:
-        print(f"Unsupported platform: {platform}")
+        return _register_linux(arguments)
+    guide = {"darwin": _INFO_PLIST, "win32": _POWERSHELL, "cygwin": _POWERSHELL}.get(platform)
+    if guide is None:
+        tell(arguments, {"registered": False}, f"Unsupported platform: {platform}")
         return FAILED
-    print(text.format(command=_shown_command(platform)), end="")
-    return DONE
+    words = [f'"{word}"' if " " in "".join(_command()) else word for word in _command()]
+    text = guide.format(command=" ".join([*words, "client"]))
+    return tell(arguments, {"registered": False, "guide": text}, text.rstrip("\n"))
 
 
-_GUIDES: Final[Mapping[str, str]] = {"darwin": _INFO_PLIST, "win32": _POWERSHELL}
-
-
-def _register_linux() -> int:
+def _register_linux(arguments: Namespace) -> int:
     file = base_folder("XDG_DATA_HOME", ".local/share") / "applications" / DESKTOP_FILE
+    lines = [f"Created {file}", "Registered as default handler for swarm:// URLs"]
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(_desktop_entry(), encoding="utf-8")
-        print(f"Created {file}")
         _make_default()
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        print(f"Error registering handler: {error}")
-        print(f"By hand: xdg-mime default {DESKTOP_FILE} {MIME_TYPE}")
+        lines = [*lines[: file.exists()], f"Error registering handler: {error}"]
+        lines.append(f"By hand: xdg-mime default {DESKTOP_FILE} {MIME_TYPE}")
+        tell(arguments, {"registered": False, "error": str(error)}, *lines)
         return FAILED
-    print("Registered as default handler for swarm:// URLs")
-    return DONE
+    return tell(arguments, {"registered": True, "file": str(file)}, *lines)
 
 
 def _desktop_entry() -> str:
@@ -134,11 +134,6 @@ def _command() -> list[str]:
     beside = Path(sys.executable).with_name("mail")
     found = str(beside) if beside.is_file() else shutil.which("mail")
     return [found] if found else [sys.executable, "-m", "mail.cli"]
-
-
-def _shown_command(platform: str) -> str:
-    quote: Callable[[str], str] = '"{}"'.format if " " in "".join(_command()) else str
-    return " ".join(quote(word) for word in _command()) + " client"
 
 
 def _exec_quoted(word: str) -> str:

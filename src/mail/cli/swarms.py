@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mail.cli.common import DONE, cleaned, configured, one_line
+from mail.cli.common import DONE, FAILED, cleaned, configured, one_line, tell
 from mail.cli.stores import STORE
 from mail.cli.table import CONFIG, JSON, Group, Namespace, argument, option
 from mail.errors import ConfigError, UnknownSwarm
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from mail.config.server import ServerConfig
     from mail.net.entries import RegistryStorage
     from mail.net.registry import SwarmRegistry
-    from mail.swarms_json.types import SwarmsJSONSwarm
 
 
 swarms = Group()
@@ -82,34 +81,26 @@ def _registry(
 
 @swarms.add("list", "list the other swarms that the server knows", *_REGISTRY)
 def _list(arguments: Namespace) -> int:
-    with _opened(arguments) as registry:
-        return _show(arguments, registry)
-
-
-def _show(arguments: Namespace, registry: "SwarmRegistry") -> int:
     from mail.net.endpoints import cleaned as public_part
     from mail.net.endpoints import token_variable
 
-    own = registry.local_swarm_name
-    peers = [one for name, one in registry.get_all_endpoints().items() if name != own]
-    proposed = list(registry.get_proposed_swarms().values())
-    if arguments.json:
-        shown: list[dict[str, Any]] = [
-            {**public_part(one), "token_variable": token_variable(one["swarm_name"])}
-            for one in peers
-        ]
-        print(json.dumps({"swarms": shown, "proposed": proposed}))
-        return DONE
+    with _opened(arguments) as registry:
+        known, own = registry.get_all_endpoints(), registry.local_swarm_name
+        proposed = list(registry.get_proposed_swarms().values())
+    peers: list[dict[str, Any]] = [
+        {**public_part(each), "token_variable": token_variable(name)}
+        for name, each in known.items()
+        if name != own
+    ]
+    lines = []
     for peer in peers:
-        name = peer["swarm_name"]
         keys = "".join(f"  key: {key['kid']}" for key in peer.get("public_keys", ()))
-        print(cleaned(f"{name}@{peer['base_url']}  token: {token_variable(name)}{keys}"))
-    for proposal in proposed:
-        place = f"{proposal['swarm_name']}@{proposal['base_url']}"
-        print(cleaned(f"{place}  proposed by {proposal['listed_by']}"))
-    if not peers and not proposed:
-        print("no other swarms are registered")
-    return DONE
+        place = f"{peer['swarm_name']}@{peer['base_url']}"
+        lines.append(f"{place}  token: {peer['token_variable']}{keys}")
+    for one in proposed:
+        lines.append(f"{one['swarm_name']}@{one['base_url']}  proposed by {one['listed_by']}")
+    answer = {"swarms": peers, "proposed": proposed}
+    return tell(arguments, answer, *(lines or ["no other swarms are registered"]))
 
 
 @swarms.add("key", "show the key with which the server signs its mail", CONFIG, JSON)
@@ -125,37 +116,27 @@ def _key(arguments: Namespace) -> int:
             "this server does not sign: [server.federation] signing_key_file is not set"
         )
     keys = SigningKeys.ensure(path).public
-    if arguments.json:
-        print(json.dumps({"keys": keys}))
-    else:
-        print("\n".join(key["kid"] for key in keys))
-    return DONE
+    return tell(arguments, {"keys": keys}, *(key["kid"] for key in keys))
 
 
 @swarms.add("accept", "register a proposed swarm", _NAME, *_REGISTRY)
 def _accept(arguments: Namespace) -> int:
     with _opened(arguments) as registry:
         asyncio.run(registry.accept_swarm(arguments.name))
-    return _tell(arguments, "registered")
+    answer = {"status": "registered", "swarm_name": arguments.name}
+    return tell(arguments, answer, f"swarm {arguments.name} registered")
 
 
 @swarms.add("remove", "remove a swarm, or its proposal", _NAME, *_REGISTRY)
 def _remove(arguments: Namespace) -> int:
+    name = arguments.name
     with _opened(arguments) as registry:
-        if not registry.unregister_swarm(arguments.name):
-            raise UnknownSwarm(f"no swarm '{arguments.name}' is registered or proposed")
-    told = f"to cancel them, type `swarm-remove {arguments.name} --cancel-tasks` in `mail client`"
+        if not registry.unregister_swarm(name):
+            raise UnknownSwarm(f"no swarm '{name}' is registered or proposed")
     if not arguments.json:
+        told = f"to cancel them, type `swarm-remove {name} --cancel-tasks` in `mail client`"
         print(cleaned(f"mail: tasks that it has open go on; {told}"), file=sys.stderr)
-    return _tell(arguments, "removed")
-
-
-def _tell(arguments: Namespace, status: str) -> int:
-    if arguments.json:
-        print(json.dumps({"status": status, "swarm_name": arguments.name}))
-    else:
-        print(cleaned(f"swarm {arguments.name} {status}"))
-    return DONE
+    return tell(arguments, {"status": "removed", "swarm_name": name}, f"swarm {name} removed")
 
 
 _LOADER: Final = "mail.swarms_json"
@@ -172,20 +153,42 @@ _LONGEST: Final = 10_000
 )
 def _validate(arguments: Namespace) -> int:
     """Print the contents of the file and return 0, or print the first error and return 1."""
-    warned: list[str] = []
-    find_code(Path.cwd(), arguments.file.parent)
+    from mail.api.definitions import check_swarms_file
+
+    file, warned, problem, found = arguments.file, list[str](), "", list[dict[str, Any]]()
+    find_code(Path.cwd(), file.parent)
     try:
         # Output of imported modules does not belong in the result.
         with collected(warned), stdout_to_stderr():
-            found = _check(arguments.file)
+            for swarm, actions in check_swarms_file(file):
+                found.append(
+                    {
+                        "name": swarm["name"],
+                        "version": swarm["version"],
+                        "entrypoint": swarm["entrypoint"],
+                        "agents": [agent["name"] for agent in swarm["agents"]],
+                        "actions": actions,
+                    }
+                )
     except ConfigError as error:
-        _print_fault(arguments, one_line(str(error), _LONGEST), warned)
-        return 1
+        problem = one_line(str(error), _LONGEST)
     if arguments.json:
-        _print_json(arguments.file, warned, valid=True, swarms=found)
-    else:
-        _print_swarms(arguments.file, found, warned)
-    return 0
+        told = {"error": problem} if problem else {"swarms": found}
+        answer = {"file": str(file), "valid": not problem, **told, "warnings": warned}
+        print(json.dumps(answer, indent=2))
+        return FAILED if problem else DONE
+    if not problem:
+        print(f"{file}: {len(found)} swarm{'' if len(found) == 1 else 's'}, no errors found")
+    for each in [] if problem else found:
+        print(cleaned(f"{each['name']} (version {one_line(each['version'])})"))
+        print(cleaned(f"  entrypoint: {each['entrypoint']}"))
+        for part in ("agents", "actions"):
+            print(cleaned(f"  {part} ({len(each[part])}): {', '.join(each[part]) or 'none'}"))
+    for text in warned:
+        print(f"warning: {one_line(text, _LONGEST)}", file=sys.stderr)
+    if problem:
+        print(f"mail: {problem}", file=sys.stderr)
+    return FAILED if problem else DONE
 
 
 def find_code(*folders: Path) -> None:
@@ -234,69 +237,13 @@ def _flush() -> None:
             stream.flush()
 
 
-def _check(file: Path) -> list[dict[str, Any]]:
-    from mail.api.definitions import check_swarms_file
-
-    return [_summary(swarm, actions) for swarm, actions in check_swarms_file(file)]
-
-
-def _summary(swarm: "SwarmsJSONSwarm", actions: list[str]) -> dict[str, Any]:
-    return {
-        "name": swarm["name"],
-        "version": swarm["version"],
-        "entrypoint": swarm["entrypoint"],
-        "agents": [agent["name"] for agent in swarm["agents"]],
-        "actions": actions,
-    }
-
-
-def _print_swarms(file: Path, found: list[dict[str, Any]], warned: list[str]) -> None:
-    count = f"{len(found)} swarm" + ("" if len(found) == 1 else "s")
-    print(f"{file}: {count}, no errors found")
-    for swarm in found:
-        print(cleaned(f"{swarm['name']} (version {one_line(swarm['version'])})"))
-        print(cleaned(f"  entrypoint: {swarm['entrypoint']}"))
-        print(cleaned(f"  agents ({len(swarm['agents'])}): {', '.join(swarm['agents'])}"))
-        actions = ", ".join(swarm["actions"]) or "none"
-        print(cleaned(f"  actions ({len(swarm['actions'])}): {actions}"))
-    _print_warnings(warned)
-
-
-def _print_fault(arguments: Namespace, problem: str, warned: list[str]) -> None:
-    if arguments.json:
-        _print_json(arguments.file, warned, valid=False, error=problem)
-        return
-    _print_warnings(warned)
-    print(f"mail: {problem}", file=sys.stderr)
-
-
-def _print_warnings(warned: list[str]) -> None:
-    for text in warned:
-        print(f"warning: {one_line(text, _LONGEST)}", file=sys.stderr)
-
-
-def _print_json(file: Path, warned: list[str], *, valid: bool, **found: Any) -> None:
-    print(json.dumps({"file": str(file), "valid": valid, **found, "warnings": warned}, indent=2))
-
-
-class _Collector(logging.Handler):
-    """Collects the messages of log records."""
-
-    def __init__(self, texts: list[str]) -> None:
-        super().__init__(logging.WARNING)
-        self._texts = texts
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._texts.append(record.getMessage())
-
-
 @contextmanager
 def collected(texts: list[str]) -> Iterator[None]:
     """Collect the loader's warnings instead of printing them."""
-    logger = logging.getLogger(_LOADER)
-    collector, propagates = _Collector(texts), logger.propagate
+    logger, collector = logging.getLogger(_LOADER), logging.Handler(logging.WARNING)
+    collector.emit = lambda record: texts.append(record.getMessage())  # type: ignore[method-assign]
+    propagates, logger.propagate = logger.propagate, False
     logger.addHandler(collector)
-    logger.propagate = False
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

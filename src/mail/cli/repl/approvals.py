@@ -1,7 +1,6 @@
 """The commands of ``mail client`` for calls that wait for a person: list and answer them."""
 
 import json
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -55,7 +54,7 @@ async def _approvals(session: Session, arguments: Namespace) -> int:
     found, view = page["approvals"], View()
     short = short_ids(approval["approval_id"] for approval in found)
     for approval in found:
-        _show(session, view, short[approval["approval_id"]], approval)
+        _show(session, view, one_line(short[approval["approval_id"]]), approval)
     if not found:
         session.screen.note("nothing waits for you")
     if page["next_cursor"] is not None:
@@ -98,33 +97,27 @@ def _part(view: View, name: str, text: str) -> None:
 
 
 def _show(session: Session, view: View, short: str, approval: "Approval") -> None:
-    request, config = approval["action_request"], approval["config"]
+    request, approvers = approval["action_request"], approval["approvers"]
     view.line(
-        (f"{one_line(short)}  ", "bold"),
+        (f"{short}  ", "bold"),
         (f"{short_id(approval['task_id'])}  ", "dim"),
         (one_line(request["action"]), "bold yellow"),
         arguments_line(request["args"]),
     )
+    told = outcome(approval)
     if left := left_out(request["args"]):
-        told_whole = f"{left:,} more characters: {session.before}approvals {one_line(short)}"
+        told_whole = f"{left:,} more characters: {session.before}approvals {short}"
         view.line((told_whole, "dim"), indent=1)
-    if told := outcome(approval):
-        view.line((told, "dim"), indent=1)
-        return
-    slash = "/" if session.before == "/" else ""
-    possible = " ".join(f"{slash}{way}" for way in ways(config))
-    parts = [
-        f"{one_line(approval['agent'])} waits{_for_whom(approval)}",
-        possible,
-        _left(approval["expires_at"]),
-    ]
-    view.line((" · ".join(part for part in parts if part), "dim"), indent=1)
-
-
-def _for_whom(approval: "Approval") -> str:
-    """Return who must answer, if that is not the owner of the task."""
-    others = approval["approvers"]
-    return "" if "owner" in others else f" for {one_line(', '.join(others))}"
+    if not told:
+        slash = "/" if session.before == "/" else ""
+        whom = "" if "owner" in approvers else f" for {one_line(', '.join(approvers))}"
+        parts = (
+            f"{one_line(approval['agent'])} waits{whom}",
+            " ".join(f"{slash}{way}" for way in ways(approval["config"])),
+            _left(approval["expires_at"]),
+        )
+        told = " · ".join(part for part in parts if part)
+    view.line((told, "dim"), indent=1)
 
 
 def _left(expires_at: str | None) -> str:
@@ -188,24 +181,19 @@ async def _edit(session: Session, arguments: Namespace) -> int:
     approval = await _chosen(session, arguments.approval_id)
     request = approval["action_request"]
     if arguments.arguments:
-        edited = {"action": request["action"], "args": _read(" ".join(arguments.arguments))}
+        try:
+            args = json.loads(" ".join(arguments.arguments))
+        except (ValueError, RecursionError) as error:
+            raise MAILError(f"the arguments are not JSON: {error}") from None
+        if not isinstance(args, dict):
+            raise MAILError("the arguments must be a JSON object")
+        edited = {"action": request["action"], "args": args}
         return await _decide(session, arguments, "edit", edited)
     before = json.dumps(request["args"], ensure_ascii=False)
     if session.talk is None:
         raise MAILError(f"give the new arguments; those of the agent are {before}")
-    name = short_id(approval["approval_id"])
-    session.talk.next_line = f"/edit {name} {cleaned(before)}"
+    session.talk.next_line = f"/edit {short_id(approval['approval_id'])} {cleaned(before)}"
     return DONE
-
-
-def _read(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise MAILError(f"the arguments are not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise MAILError("the arguments must be a JSON object")
-    return value
 
 
 async def _decide(
@@ -218,7 +206,9 @@ async def _decide(
     approval = await _chosen(session, arguments.approval_id)
     task_id, talk = approval["task_id"], session.talk
     follows = talk is not None and approval["owner"]["id"] == session.client.user_id
-    after = await _last_event(session, task_id) if follows else None
+    after = talk.seen.get(task_id) if talk is not None else None
+    if follows and after is None:  # what was not shown of it is not of interest
+        after = str((await session.client.get_task(task_id, limit=1)).get("event_count", 0))
     try:
         told = await session.client.answer_approval(approval["approval_id"], kind, given)
     except ClientHTTPError as error:
@@ -233,15 +223,6 @@ async def _decide(
         return code
     talk.task_id = task_id
     return await watch(session, task_id, after)
-
-
-async def _last_event(session: Session, task_id: str) -> str:
-    """Return the number of the last event that was shown of a task, or of its last one."""
-    seen = session.talk.seen.get(task_id) if session.talk is not None else None
-    if seen is not None:
-        return seen
-    task = await session.client.get_task(task_id, limit=1)
-    return str(task.get("event_count", 0))
 
 
 async def _chosen(session: Session, given: str) -> "Approval":
@@ -266,8 +247,7 @@ async def _found(session: Session, given: str) -> "Approval":
     Raises:
         MAILError: there is none, or there are several.
     """
-    page = await session.client.get_approvals(limit=_MOST)
-    found = page["approvals"]
+    found = (await session.client.get_approvals(limit=_MOST))["approvals"]
     if not given and not found:
         raise MAILError("nothing waits for you")
     if not any(one[name].startswith(given) for one in found for name in _IDS):
@@ -275,13 +255,9 @@ async def _found(session: Session, given: str) -> "Approval":
         met = [one for one in closed["approvals"] if any(one[n].startswith(given) for n in _IDS)]
         found = met or found
     by_call = [one for one in found if one["call_id"] == given]
-    named = {str(one[_name(found, given)]): one for one in found}
     if len(by_call) == 1:
         return by_call[0]
+    name: Literal["approval_id", "call_id"]
+    name = next((n for n in _IDS if any(one[n].startswith(given) for one in found)), "call_id")
+    named = {str(one[name]): one for one in found}
     return named[only(given, named, "open call")]
-
-
-def _name(found: Sequence["Approval"], given: str) -> Literal["approval_id", "call_id"]:
-    """Tell which of its ids a person means."""
-    known = any(one["approval_id"].startswith(given) for one in found)
-    return "approval_id" if known else "call_id"

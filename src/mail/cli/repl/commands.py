@@ -10,11 +10,11 @@ from mail.cli import tasks, undelivered
 from mail.cli.common import DONE, FAILED, PAUSED
 from mail.cli.credentials import read_token
 from mail.cli.repl import approvals, desk, memory
-from mail.cli.repl.screen import exit_code, show_event
+from mail.cli.repl.screen import Part, exit_code, show_event
 from mail.cli.repl.session import Section, Session
 from mail.cli.repl.talk import follow, show_end
 from mail.cli.table import Namespace, argument, flag, option
-from mail.errors import ConfigError
+from mail.errors import ConfigError, MAILError
 
 _RESERVED: Final = frozenset(
     {
@@ -127,25 +127,18 @@ async def _whoami(session: Session, arguments: Namespace) -> int:
 @_server("status s", "show the state of your instance", "getting status")
 async def _status(session: Session, arguments: Namespace) -> int:
     status = await session.client.get_status()
+    told, use = [], status.get("storage")  # which older servers do not tell
+    if isinstance(use, dict):
+        known = map(use.get, ("bytes", "max_bytes", "open_tasks"))
+        taken, most, tasks = (f"{n:,}" if isinstance(n, int) else "any number" for n in known)
+        told = [f"storage: {taken} of {most} bytes, {tasks} open tasks"]
     return session.tell(
         arguments,
         status,
-        f"user MAIL {_is(status.get('user_mail_ready'))} ready",
-        f"user task {_is(status.get('user_task_running'))} running",
-        *_storage(status.get("storage")),
+        f"user MAIL {'IS' if status.get('user_mail_ready') else 'IS NOT'} ready",
+        f"user task {'IS' if status.get('user_task_running') else 'IS NOT'} running",
+        *told,
     )
-
-
-def _storage(use: Any) -> list[str]:
-    """Return how much is stored, of how much; older servers do not tell."""
-    if not isinstance(use, dict):
-        return []
-    taken, most, tasks = map(_amount, map(use.get, ("bytes", "max_bytes", "open_tasks")))
-    return [f"storage: {taken} of {most} bytes, {tasks} open tasks"]
-
-
-def _amount(number: object) -> str:
-    return f"{number:,}" if isinstance(number, int) else "any number"
 
 
 @_server(
@@ -172,15 +165,10 @@ async def _login(session: Session, arguments: Namespace) -> int:
 async def _logout(session: Session, arguments: Namespace) -> int:
     client = session.client
     if client.api_key is None:
-        session.screen.fail("error logging out: not currently logged in")
-        return FAILED
+        raise MAILError("not currently logged in")
     client.api_key, client.user_id, client.user_role = None, "unknown", "unknown"
-    session.screen.say(f"successfully logged out of {client.base_url}")
-    return DONE
-
-
-def _is(state: object) -> str:
-    return "IS" if state else "IS NOT"
+    answer = {"url": client.base_url, "status": "logged_out"}
+    return session.tell(arguments, answer, f"successfully logged out of {client.base_url}")
 
 
 _BODY: Final = argument(
@@ -312,14 +300,12 @@ def _fields(arguments: Namespace) -> dict[str, Any]:
 @_swarms("swarms-get sg swarms-g", "list the swarms that the server knows", "getting swarms")
 async def _swarms_get(session: Session, arguments: Namespace) -> int:
     answer = await session.client.get_swarms()
-    if session.shows_json(arguments, answer):
-        return DONE
     swarms = answer.get("swarms") or []
-    session.screen.say(f"found {len(swarms)} swarms:")
+    lines: list[list[Part]] = [[f"found {len(swarms)} swarms:"]]
     for swarm in swarms:
         state = "" if swarm.get("is_active", True) else "  (not responding)"
-        session.screen.say(f"{swarm.get('swarm_name')}@{swarm.get('base_url')}", (state, "dim"))
-    return DONE
+        lines.append([f"{swarm.get('swarm_name')}@{swarm.get('base_url')}", (state, "dim")])
+    return session.tell(arguments, answer, *lines)
 
 
 _NAME: Final = argument("name", "the other swarm's name")
@@ -359,8 +345,7 @@ async def _swarm_register(session: Session, arguments: Namespace) -> int:
 )
 async def _swarms_registry(session: Session, arguments: Namespace) -> int:
     answer = await session.client.get_swarm_registry()
-    if session.shows_json(arguments, answer):
-        return DONE
+    lines: list[list[Part]] = []
     for swarm in answer["swarms"]:
         facts = [
             *(["volatile"] if swarm["volatile"] else []),
@@ -369,11 +354,11 @@ async def _swarms_registry(session: Session, arguments: Namespace) -> int:
             *(f"key {key['kid']}" for key in swarm.get("public_keys") or ()),
         ]
         place = f"{swarm['swarm_name']}@{swarm['base_url']}"
-        session.screen.say(place, (f"  ({', '.join(facts)})" if facts else "", "dim"))
+        lines.append([place, (f"  ({', '.join(facts)})" if facts else "", "dim")])
     for proposed in answer["proposed"]:
         place = f"{proposed['swarm_name']}@{proposed['base_url']}"
-        session.screen.say(place, (f"  (proposed by {proposed['listed_by']})", "dim"))
-    return DONE
+        lines.append([place, (f"  (proposed by {proposed['listed_by']})", "dim")])
+    return session.tell(arguments, answer, *lines)
 
 
 @_swarms(

@@ -1,23 +1,27 @@
 """The commands of ``mail client`` for participants: their messages, threads, teams and files."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from mail.cli.common import DONE, FAILED, one_line
+from mail.cli.common import DONE, one_line
+from mail.cli.repl.screen import Part
 from mail.cli.repl.session import Section, Session
 from mail.cli.table import Namespace, argument, flag, option, positive
 from mail.errors import MAILError
 
-_WIDEST: Final = 200
 _MOST: Final = 100
 _LONGEST_NAME: Final = 120
 
 
 section = Section("Messages of participants")
+
+
+def _path(text: str) -> Path:
+    return Path(text).expanduser()
 
 
 def _limit(usual: int) -> click.Option:
@@ -60,14 +64,11 @@ async def _inbox(session: Session, arguments: Namespace) -> int:
     page = await session.client.get_desk_messages(
         limit=arguments.limit, before=arguments.before, unread=arguments.unread, mark_read=False
     )
-    if session.shows_json(arguments, page):
-        return DONE
-    for message in page["messages"]:
-        _show_line(session, message, message["content"])
-    session.screen.note((f"{page['unread']} unread", "dim"))
+    notes = [f"{page['unread']} unread"]
     if page["next_before"] is not None and len(page["messages"]) == arguments.limit:
-        session.screen.note((f"older ones: inbox --before {page['next_before']}", "dim"))
-    return DONE
+        notes.append(f"older ones: inbox --before {page['next_before']}")
+    lines = [_line(message, message["content"]) for message in page["messages"]]
+    return session.tell(arguments, page, *lines, note="\n".join(notes))
 
 
 @section("read rd", "read a message", "reading message", _ID)
@@ -76,10 +77,11 @@ async def _read(session: Session, arguments: Namespace) -> int:
     if session.shows_json(arguments, found):
         return DONE
     message, screen = found["message"], session.screen
-    names = ", ".join(message["recipient_ids"])
-    screen.note((f"{_sender(message)} to {names}, {message['created_at']}", "dim"))
-    if message["thread_id"]:
-        screen.note((f"thread {message['thread_id']}", "dim"))
+    notes = [
+        f"{_sender(message)} to {', '.join(message['recipient_ids'])}, {message['created_at']}"
+    ]
+    notes += [f"thread {message['thread_id']}"] if message["thread_id"] else []
+    screen.note(("\n".join(notes), "dim"))
     if message["subject"]:
         screen.say((message["subject"], "bold"))
     screen.say(message["content"])
@@ -122,8 +124,7 @@ async def _reply(session: Session, arguments: Namespace) -> int:
     elif message["sender_id"]:
         to = {"recipient_id": message["sender_id"]}
     else:
-        session.screen.fail("error replying: it is a notice of the mail desk, which reads nothing")
-        return FAILED
+        raise MAILError("it is a notice of the mail desk, which reads nothing")
     return await _sent(session, arguments, **to, reply_to=message["id"])
 
 
@@ -170,15 +171,11 @@ async def _search(session: Session, arguments: Namespace) -> int:
         limit=arguments.limit,
         before=arguments.before,
     )
-    if session.shows_json(arguments, page):
-        return DONE
-    for message in page["messages"]:
-        _show_line(session, message, message["snippet"])
+    note = "" if page["messages"] else "no message has that"
     if page["next_before"] is not None:
-        session.screen.note((f"older ones: add --before {page['next_before']}", "dim"))
-    elif not page["messages"]:
-        session.screen.note("no message has that")
-    return DONE
+        note = f"older ones: add --before {page['next_before']}"
+    lines = [_line(message, message["snippet"]) for message in page["messages"]]
+    return session.tell(arguments, page, *lines, note=note)
 
 
 @section(
@@ -191,27 +188,12 @@ async def _search(session: Session, arguments: Namespace) -> int:
 async def _threads(session: Session, arguments: Namespace) -> int:
     page = await session.client.get_threads(arguments.after, arguments.limit)
     lines = [
-        (each["id"], each["title"], f"created by {each['creator_id']}, {each['created_at'][:16]}")
+        _entry(
+            each["id"], each["title"], f"created by {each['creator_id']}, {each['created_at'][:16]}"
+        )
         for each in page["threads"]
     ]
-    return _show_page(session, arguments, page, lines, "threads")
-
-
-def _show_page(
-    session: Session,
-    arguments: Namespace,
-    page: Mapping[str, Any],
-    lines: Sequence[tuple[str, str, str]],
-    command: str,
-) -> int:
-    """Show a page of a list, each line as (id, name, what else), and how to see the next one."""
-    if session.shows_json(arguments, page):
-        return DONE
-    for name, title, about in lines:
-        session.screen.say(f"{name}  {one_line(title)}", (f"  {about}", "dim"))
-    if page["next_after"] is not None:
-        session.screen.note((f"more: {command} --after {page['next_after']}", "dim"))
-    return DONE
+    return session.tell(arguments, page, *lines, note=_more("threads", page))
 
 
 @section("thread th", "show a thread and its messages", "getting thread", _THREAD, _limit(20))
@@ -220,13 +202,12 @@ async def _thread(session: Session, arguments: Namespace) -> int:
     page = await session.client.get_desk_messages(
         thread_id=arguments.thread_id, limit=arguments.limit, mark_read=False
     )
-    if session.shows_json(arguments, {"thread": thread, **page}):
-        return DONE
-    session.screen.say((thread["title"], "bold"))
-    session.screen.note((f"in it: {', '.join(thread['participants'])}", "dim"))
-    for message in reversed(page["messages"]):
-        _show_line(session, message, message["content"])
-    return DONE
+    answer = {"thread": thread, **page}
+    if not session.wants_json(arguments):
+        session.screen.say((thread["title"], "bold"))
+        session.screen.note((f"in it: {', '.join(thread['participants'])}", "dim"))
+    lines = [_line(message, message["content"]) for message in reversed(page["messages"])]
+    return session.tell(arguments, answer, *lines)
 
 
 @section(
@@ -317,17 +298,17 @@ async def _teammate_broadcast(session: Session, arguments: Namespace) -> int:
 async def _files(session: Session, arguments: Namespace) -> int:
     page = await session.client.get_files(arguments.after, arguments.limit)
     lines = [
-        (each["id"], each["filename"], f"{each['size']:,} bytes, {each['media_type']}")
+        _entry(each["id"], each["filename"], f"{each['size']:,} bytes, {each['media_type']}")
         for each in page["files"]
     ]
-    return _show_page(session, arguments, page, lines, "files")
+    return session.tell(arguments, page, *lines, note=_more("files", page))
 
 
 @section(
     "upload up",
     "upload a file, and hand it on",
     "uploading",
-    argument("path", "the file"),
+    argument("path", "the file", type=_path),
     option("--to", metavar="NAME", told="a participant who gets it"),
     option("-th", "--thread", metavar="ID", told="a thread whose members get it"),
     option("-d", "--description", metavar="TEXT", told="what to say about it"),
@@ -335,7 +316,7 @@ async def _files(session: Session, arguments: Namespace) -> int:
 async def _upload(session: Session, arguments: Namespace) -> int:
     if arguments.to and arguments.thread:
         raise click.UsageError("give --to or --thread, not both")
-    file = await session.client.upload_file(_path(arguments.path))
+    file = await session.client.upload_file(arguments.path)
     if not (arguments.to or arguments.thread):
         return session.tell(arguments, file, f"file {file['id']} uploaded")
     sent = await session.client.transfer_file(
@@ -355,46 +336,44 @@ async def _upload(session: Session, arguments: Namespace) -> int:
     "downloading",
     argument("file_id", "the file, as `files` or a message names it", metavar="ID"),
     argument(
-        "path", "where to write it (default: its name, in the current folder)", required=False
+        "path",
+        "where to write it (default: its name, in the current folder)",
+        type=_path,
+        required=False,
     ),
 )
 async def _download(session: Session, arguments: Namespace) -> int:
-    if arguments.path is None:
+    target = arguments.path
+    if target is None:  # a name in the current folder, of one that somebody else has chosen
         known = await session.client.get_file(arguments.file_id)
-        target = Path(_harmless_name(known["filename"]))
-    else:
-        target = _path(arguments.path)
+        last = one_line(re.split(r"[/\\]", known["filename"])[-1], _LONGEST_NAME)
+        target = Path(last.replace("\\", "_").strip(". "))
+        if target == Path():
+            raise MAILError("the file has no name; give a path to write it to")
     file = await session.client.download_file(arguments.file_id, target)
     return session.tell(arguments, file, f"{target}: {file['size']:,} bytes")
 
 
-def _path(text: str) -> Path:
-    return Path(text).expanduser()
+def _entry(name: str, title: str, about: str) -> list[Part]:
+    return [f"{name}  {one_line(title)}", (f"  {about}", "dim")]
 
 
-def _harmless_name(name: str) -> str:
-    """Return a name for a file in the current folder from one that somebody else has chosen.
-
-    Raises:
-        MAILError: there is nothing in it to call a file.
-    """
-    last = one_line(re.split(r"[/\\]", name)[-1], _LONGEST_NAME).replace("\\", "_").strip(". ")
-    if not last:
-        raise MAILError("the file has no name; give a path to write it to")
-    return last
+def _more(command: str, page: Mapping[str, Any]) -> str:
+    after = page["next_after"]
+    return "" if after is None else f"more: {command} --after {after}"
 
 
-def _show_line(session: Session, message: Mapping[str, Any], text: str) -> None:
-    """Print a message on one line; an unread one has a star."""
+def _line(message: Mapping[str, Any], text: str) -> list[Part]:
+    """Return a message on one line; an unread one has a star."""
     mark = " " if message["read"] else "*"
     about = f": {message['subject']}" if message["subject"] else ""
     place = f" in {message['thread_id']}" if message["thread_id"] else ""
-    session.screen.say(
+    return [
         (f"{mark} ", "bold yellow"),
         f"{message['id']}  {message['created_at'][:16]}  ",
-        (one_line(f"{_sender(message)}{place}{about}", _WIDEST), "cyan"),
-        f"  {one_line(text, _WIDEST)}",
-    )
+        (one_line(f"{_sender(message)}{place}{about}"), "cyan"),
+        f"  {one_line(text)}",
+    ]
 
 
 def _sender(message: Mapping[str, Any]) -> str:

@@ -1,7 +1,6 @@
 """The prompt's loop: read a command, run it, and continue after errors."""
 
 import asyncio
-from collections.abc import Sequence
 from typing import Final, Protocol
 
 import click
@@ -77,36 +76,30 @@ def converse(runner: asyncio.Runner, session: Session, lines: Lines) -> int:
 
 
 def _act(runner: asyncio.Runner, session: Session, parser: CommandParser, meant: Meant) -> int:
+    """Send a message, or run a command; return its exit code."""
     if meant.text is not None:
-        return _say(runner, session, meant)
+        if not meant.text.strip():
+            return DONE
+        if meant.explicit or not may_be_key(meant.text):
+            said = Namespace(command=SAY, text=[meant.text], json=False)
+            return runner.run(execute(session, said))
+        told = "not sent: this looks like a key; `login` takes one, and `say` sends it"
+        session.screen.fail(told)
+        return USAGE
     try:
-        words = split(meant.command or "") if session.talk is None else _words(parser, meant)
+        words = _words(parser, meant.command or "", talks=session.talk is not None)
     except ValueError as error:
         session.screen.fail(f"error parsing command: {error}")
         return USAGE
     if not words:
         return DONE
-    if session.talk is None:
-        words[0] = words[0].removeprefix("/")
     if words[0] in LEAVE:
         raise EOFError
     code = _carry_out(runner, session, parser, words)
-    if code and session.talk is not None and not meant.explicit:
-        _tell_of_messages(session, words)
+    if code and session.talk is not None and not meant.explicit and is_ordinary_word(words[0]):
+        line = one_line(" ".join(words), 60)
+        session.screen.note((f"it was taken for a command; as a message: say {line}", "dim"))
     return code
-
-
-def _say(runner: asyncio.Runner, session: Session, meant: Meant) -> int:
-    """Send a message, unless it looks like a key that was meant for a command."""
-    text = meant.text or ""
-    if not text.strip():
-        return DONE
-    if not meant.explicit and may_be_key(text):
-        session.screen.fail(
-            "not sent: this looks like a key; `login` takes one, and `say` sends it"
-        )
-        return USAGE
-    return runner.run(execute(session, Namespace(command=SAY, text=[text], json=False)))
 
 
 def may_be_key(text: str) -> bool:
@@ -122,13 +115,6 @@ def may_be_key(text: str) -> bool:
     return near and len(words[1]) >= _KEY_LENGTH and not words[1].isalpha()
 
 
-def _tell_of_messages(session: Session, words: Sequence[str]) -> None:
-    """Say how to send a line that was taken for a command."""
-    if is_ordinary_word(words[0]):
-        line = one_line(" ".join(words), 60)
-        session.screen.note((f"it was taken for a command; as a message: say {line}", "dim"))
-
-
 def _tell_of_interrupt(session: Session) -> None:
     """Say how to come back to a task, and how to leave."""
     talk = session.talk
@@ -142,13 +128,15 @@ def _tell_of_interrupt(session: Session) -> None:
     session.screen.note(("Ctrl-C again leaves the prompt", "dim"))
 
 
-def _words(parser: CommandParser, meant: Meant) -> list[str]:
+def _words(parser: CommandParser, line: str, *, talks: bool) -> list[str]:
     """Split a command into words, but leave a free text at its end as it is; options come first.
 
     Raises:
         ValueError: a quotation mark or backslash is unmatched, or the line is not UTF-8.
     """
-    line = meant.command or ""
+    if not talks:
+        words = split(line)
+        return [words[0].removeprefix("/"), *words[1:]] if words else []
     name = line.split(None, 1)[:1]
     command = parser.subcommands.get(name[0]) if name else None
     if command is None or command.free is None:
@@ -174,18 +162,16 @@ def _carry_out(
     except click.exceptions.Exit as end:  # the help of the command was printed
         return end.exit_code
     except KeyboardInterrupt:
-        if session.talk is None:
-            told = "request cancelled; its task continues: see tasks-get, task-cancel"
-            session.screen.note((told, "dim"))
-        elif session.talk.left is None:
-            told = "request cancelled; its task goes on: /tasks lists it"
-            session.screen.note((told, "dim"))
+        if session.talk is None or session.talk.left is None:
+            where = "/tasks lists it" if session.talk is not None else "see tasks-get, task-cancel"
+            session.screen.note((f"request cancelled; its task goes on: {where}", "dim"))
         raise
 
 
 async def greet(session: Session) -> None:
     """Print who the caller is, according to the server, and how to get help."""
     client, screen = session.client, session.screen
+    answered = True
     try:
         who = await client.get_whoami()
     except MAILError as error:
@@ -195,12 +181,10 @@ async def greet(session: Session) -> None:
         screen.note("NOTE: most commands need a server that responds and a valid key")
         screen.note("NOTE: use `login {YOUR_API_KEY}` to log in")
     else:
-        answered = True
         client.user_id = str(who.get("id") or "unknown")
         client.user_role = str(who.get("role") or "unknown")
         screen.note(f"successfully logged into {client.base_url}")
-        screen.note(f"> role: {client.user_role}")
-        screen.note(f"> id: {client.user_id}")
+        screen.note(f"> role: {client.user_role}\n> id: {client.user_id}")
     if session.talk is not None and answered:
         session.talk.reached = True
     screen.note(f"MAIL CLIent v{get_version()}")

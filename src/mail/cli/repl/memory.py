@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from mail.cli.common import DONE, FAILED, one_line
+from mail.cli.common import DONE, one_line
 from mail.cli.repl.session import Section, Session
 from mail.cli.table import Namespace, argument, option
 from mail.errors import MAILError
@@ -30,16 +30,17 @@ async def _memory(session: Session, arguments: Namespace) -> int:
     found = await session.client.get_memory(arguments.name)
     if session.shows_json(arguments, found):
         return DONE
-    screen = session.screen
-    screen.note((_state(found), "dim"))
-    screen.say(found["value"])
+    session.screen.note((_state(found), "dim"))
+    session.screen.say(found["value"])
     for version in found["versions"]:
         about = f"{version['created_at'][:16]} {version['source']}"
-        screen.note((f"version {version['version']}, {about}: {_first_line(version)}", "dim"))
+        told = f"version {version['version']}, {about}: {_first_line(version)}"
+        session.screen.note((told, "dim"))
     for feedback in found["feedback"]:
         told = f": {one_line(feedback['reason'])}" if feedback["reason"] else ""
         of = f"{feedback['type']} of {one_line(feedback['action'])}"
-        screen.note((f"{feedback['created_at'][:16]} {of}: {feedback['status']}{told}", "dim"))
+        told = f"{feedback['created_at'][:16]} {of}: {feedback['status']}{told}"
+        session.screen.note((told, "dim"))
     return DONE
 
 
@@ -84,11 +85,9 @@ async def _edit(session: Session, arguments: Namespace) -> int:
         try:
             text = await asyncio.to_thread(Path(arguments.file).read_text, "utf-8")
         except (OSError, ValueError) as error:
-            session.screen.fail(f"error editing memory: cannot read {arguments.file}: {error}")
-            return FAILED
+            raise MAILError(f"cannot read {arguments.file}: {error}") from error
     elif not text:
-        session.screen.fail("error editing memory: a text is needed, or --file")
-        return FAILED
+        raise MAILError("a text is needed, or --file")
     changed = await session.client.put_memory(arguments.name, text)
     return _told(session, arguments, changed)
 

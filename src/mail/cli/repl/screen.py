@@ -42,14 +42,10 @@ class Screen:
 
     def show_json(self, value: Any, *, indent: int | None = 2) -> None:
         """Print a value as JSON; without ``indent`` on one line, and flush it."""
-        text = json.dumps(value, ensure_ascii=not _writes_utf8(), indent=indent)
+        utf8 = codecs.lookup(sys.stdout.encoding or "utf-8").name == "utf-8"
+        text = json.dumps(value, ensure_ascii=not utf8, indent=indent)  # else it needs escapes
         sys.stdout.write(cleaned(text) + "\n")
         sys.stdout.flush()
-
-
-def _writes_utf8() -> bool:
-    """Tell whether stdout is UTF-8; any other encoding needs JSON escapes."""
-    return codecs.lookup(sys.stdout.encoding or "utf-8").name == "utf-8"
 
 
 def _print(console: "Console", parts: tuple[Part, ...]) -> None:
@@ -64,7 +60,6 @@ def _print(console: "Console", parts: tuple[Part, ...]) -> None:
 
 
 _WIDEST_LINE: Final = 400
-_WIDEST_KIND: Final = 15
 _STYLES: Final[Mapping[str, str]] = {
     "action_error": "red",
     "agent_error": "red",
@@ -100,8 +95,7 @@ def show_event(screen: Screen, kind: str | None, data: object) -> None:
     values = found if isinstance(found, dict) else {}
     time = str(values.get("timestamp") or "")[11:23]
     text = one_line(_summary(name, values) if values else str(found or ""), _WIDEST_LINE)
-    style = _STYLES.get(name, "blue")
-    screen.say((f"{time:12} ", "dim"), (f"{name:{_WIDEST_KIND}} ", style), text)
+    screen.say((f"{time:12} ", "dim"), (f"{name:15} ", _STYLES.get(name, "blue")), text)
 
 
 def outcome(record: "Approval") -> str:
@@ -148,11 +142,10 @@ def show_answer(
     """
     task_id, status = answer.get("task_id"), answer.get("status")
     calls = answer.get("breakpoints") or []
-    if calls:
-        for call in calls:
-            screen.say((f"{call.get('name')}", "bold yellow"), f"({call.get('arguments')})")
-            screen.note((f"  call_id: {call.get('call_id') or call.get('id')}", "dim"))
-    else:
+    for call in calls:
+        screen.say((f"{call.get('name')}", "bold yellow"), f"({call.get('arguments')})")
+        screen.note((f"  call_id: {call.get('call_id') or call.get('id')}", "dim"))
+    if not calls:
         screen.say(text_of(answer.get("response")))
     if task_id is not None:
         screen.note((f"task {task_id}" + (f" {status}" if status else ""), "dim"))
@@ -192,30 +185,26 @@ def show_task(screen: Screen, task: Mapping[str, Any]) -> None:
 
 
 def _summary(kind: str, data: Mapping[str, Any]) -> str:
-    extra = data.get("extra_data")
-    message = extra.get("full_message") if isinstance(extra, dict) else None
+    """Return what an event says, in words of its own or as a message."""
+    message = mapping(data.get("extra_data")).get("full_message")
     if kind == "new_message" and isinstance(message, dict):
-        return _message_line(message)
+        payload = message.get("message")
+        if not isinstance(payload, dict):
+            return _MISSING
+        sender, *to = (
+            str(address.get("address")) if isinstance(address, dict) else _MISSING
+            for address in (
+                payload.get("sender"),
+                *(payload.get("recipients") or [payload.get("recipient")]),
+            )
+        )
+        head = f"{sender} → {', '.join(to)} {message.get('msg_type')}"
+        return f"{head} {payload.get('subject')!r}: {payload.get('body')}"
     if kind == "model_delta":
         return str(data.get("delta") or data.get("text") or "")
-    for name in ("response", "description"):
-        if isinstance(data.get(name), str) and data[name]:
-            return str(data[name])
-    return "" if kind in ("ping", "server_drain") else _MISSING
-
-
-def _message_line(message: Mapping[str, Any]) -> str:
-    payload = message.get("message")
-    if not isinstance(payload, dict):
-        return _MISSING
-    to = payload.get("recipients") or [payload.get("recipient")]
-    names = ", ".join(_name(address) for address in to)
-    head = f"{_name(payload.get('sender'))} → {names} {message.get('msg_type')}"
-    return f"{head} {payload.get('subject')!r}: {payload.get('body')}"
-
-
-def _name(address: object) -> str:
-    return str(address.get("address")) if isinstance(address, dict) else _MISSING
+    said = (data.get(name) for name in ("response", "description"))
+    silent = "" if kind in ("ping", "server_drain") else _MISSING
+    return next((text for text in said if isinstance(text, str) and text), silent)
 
 
 def _how_to_go_on(
@@ -225,28 +214,25 @@ def _how_to_go_on(
     before: str,
 ) -> list[str]:
     """Return how each held call is decided, and how results of the others are given."""
-    lines, others = [], []
+    lines, results = [], []
     for call in calls:
-        record = asked.get(str(call.get("call_id") or call.get("id")))
+        call_id = call.get("call_id") or call.get("id")
+        record = asked.get(str(call_id))
         if record is None or record["kind"] != "approval":
-            others.append(call)
+            results.append({"call_id": call_id, "content": "…"})
         elif told := outcome(record):
             lines.append(one_line(f"{call.get('name')} {told}"))
         else:
             name = record["approval_id"]
             lines.append(f"continue with: {how_to_answer(record['config'], name, before)}")
             lines.append(f"all about it: {before}approvals {name}")
-    return [*lines, _how_to_resume(task_id, others)] if others else lines
-
-
-def _how_to_resume(task_id: str, calls: list[Mapping[str, Any]]) -> str:
-    results = [{"call_id": c.get("call_id") or c.get("id"), "content": "…"} for c in calls]
-    kwargs = {"breakpoint_tool_call_result": results}
-    return (
-        f"continue with: message '' --task-id {shlex.quote(task_id)} "
-        f"--resume-from breakpoint_tool_call "
-        f"--kwargs {shlex.quote(json.dumps(kwargs, ensure_ascii=False))}"
-    )
+    if results:
+        kwargs = json.dumps({"breakpoint_tool_call_result": results}, ensure_ascii=False)
+        lines.append(
+            f"continue with: message '' --task-id {shlex.quote(task_id)} "
+            f"--resume-from breakpoint_tool_call --kwargs {shlex.quote(kwargs)}"
+        )
+    return lines
 
 
 def text_of(response: object) -> str:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from mail.client.stream import EventStream
 
 _LISTED: Final = 20
-_TITLE: Final = 200
 _CONFLICT: Final = 409
 _UNKNOWN: Final = 404
 _TRIES: Final = 60
@@ -262,14 +261,9 @@ async def _tasks(session: Session, arguments: Namespace) -> int:
     tasks = await _known(session)
     if session.shows_json(arguments, tasks):
         return DONE
-    shown = dict(list(tasks.items())[: None if arguments.all else _LISTED])
-    await _add_titles(session, shown)
-    short, current = short_ids(tasks), _talk(session).task_id
-    view = View()
-    for name, task in shown.items():
-        mark = ("* ", "bold yellow") if name == current else "  "
-        state = str(task.get("status") or "")
-        _row(view, mark, short[name], state, _age(task.get("start_time")), task)
+    shown = list(tasks)[: None if arguments.all else _LISTED]
+    for name in shown:
+        _show_row(tasks, name, current=name == _talk(session).task_id)
     if not tasks:
         session.screen.note("no tasks yet")
     elif len(tasks) > len(shown):
@@ -277,44 +271,25 @@ async def _tasks(session: Session, arguments: Namespace) -> int:
     return DONE
 
 
-def _row(view: View, mark: Any, short: str, state: str, age: str, task: Mapping[str, Any]) -> None:
+def _show_row(tasks: Mapping[str, Any], name: str, *, current: bool) -> None:
+    """Show a task on one line, which a terminal cuts."""
     from rich.text import Text
 
-    line = Text(no_wrap=True, overflow="ellipsis")
-    title = one_line(str(task.get("title") or ""), _TITLE)
-    parts: list[Any] = [mark, (f"{one_line(short, 24):8} ", "bold")]
-    parts += [(f"{one_line(state, 12):9} ", _STYLES.get(state, "")), (f"{age:>6}  ", "dim"), title]
-    for part in parts:
-        text, style = (part, "") if isinstance(part, str) else part
-        line.append(text, style)
-    view.show(line)
-
-
-async def _add_titles(session: Session, tasks: Mapping[str, dict[str, Any]]) -> None:
-    """Give tasks without a title the beginning of their first message."""
-    talk = _talk(session)
-
-    async def add(name: str, task: dict[str, Any]) -> None:
-        try:
-            page = await session.client.get_task(name, after=0, limit=1)
-        except MAILError:
-            return  # deleted meanwhile
-        for event in page["events"][:1]:
-            data = mapping(decoded(mapping(event).get("data")))
-            message = mapping(mapping(data.get("extra_data")).get("full_message"))
-            task["title"] = str(mapping(message.get("message")).get("body") or "")
-            talk.tasks[name] = one_line(task["title"])
-
-    known = {name: talk.tasks.get(name) for name in tasks}
-    await asyncio.gather(*(add(name, t) for name, t in tasks.items() if not known[name]))
-
-
-def _age(began: object) -> str:
-    try:
-        then = datetime.fromisoformat(str(began))
-        return how_long((datetime.now(UTC) - then).total_seconds())
-    except (TypeError, ValueError):
-        return ""
+    task, age = tasks[name], ""
+    state = str(task.get("status") or "")
+    with suppress(TypeError, ValueError):
+        began = datetime.fromisoformat(str(task.get("start_time")))
+        age = how_long((datetime.now(UTC) - began).total_seconds())
+    line = Text.assemble(
+        ("* " if current else "  ", "bold yellow"),
+        (f"{one_line(short_ids(tasks)[name], 24):8} ", "bold"),
+        (f"{one_line(state, 12):9} ", _STYLES.get(state, "")),
+        (f"{age:>6}  ", "dim"),
+        one_line(str(task.get("title") or "")),
+        no_wrap=True,
+        overflow="ellipsis",
+    )
+    View().show(line)
 
 
 @section(
@@ -327,15 +302,10 @@ def _age(began: object) -> str:
 async def _task(session: Session, arguments: Namespace) -> int:
     tasks, talk = await _known(session), _talk(session)
     name = only(arguments.task_id, tasks, "task")
-    task = dict(tasks[name])
-    if session.wants_json(arguments):
-        session.screen.show_json(task)
-    else:
-        await _add_titles(session, {name: task})
-        age = _age(task.get("start_time"))
-        _row(View(), "* ", short_ids(tasks)[name], str(task.get("status") or ""), age, task)
-        session.screen.note(("what you say continues this task", "dim"))
     talk.task_id = name
+    if not session.shows_json(arguments, tasks[name]):
+        _show_row(tasks, name, current=True)
+        session.screen.note(("what you say continues this task", "dim"))
     return DONE
 
 

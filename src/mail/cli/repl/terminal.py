@@ -224,8 +224,7 @@ class CommandCompleter(Completer):
     ) -> Iterable[Completion]:
         """Yield completions of the word before the cursor, of what is known already."""
         words, word = _before(document)
-        slash = document.text[:1] == "/"
-        for candidate, about in self._candidates(words, word, slash=slash):
+        for candidate, about in self._candidates(words, word, slash=document.text[:1] == "/"):
             if candidate.startswith(word):
                 yield Completion(candidate, -len(word), display_meta=about)
 
@@ -240,15 +239,13 @@ class CommandCompleter(Completer):
             yield completion
 
     def _candidates(self, words: list[str], word: str, *, slash: bool) -> Iterable[tuple[str, str]]:
-        if not words:
-            return [(name, "") for name in sorted((*self._names(slash=slash), "help", *LEAVE))]
-        if words[0] in HELP:
-            names = self._names(slash=True) if len(words) == 1 else ()
-            return [(name, "") for name in sorted(names)]
-        command = self._parser.subcommands.get(words[0])
-        if command is None:
-            return ()
-        return self._arguments(command, words, word)
+        known = self._parser.subcommands
+        if words and words[0] not in HELP:
+            command = known.get(words[0])
+            return () if command is None else self._arguments(command, words, word)
+        names = {name for name, each in known.items() if words or slash or not each.slash}
+        names |= set() if words else {"help", *LEAVE}
+        return [(name, "") for name in sorted(names if len(words) < 2 else ())]
 
     def _arguments(
         self, command: Command, words: list[str], word: str
@@ -263,11 +260,8 @@ class CommandCompleter(Completer):
         agents = dict.fromkeys(sorted(talk.agents), "")
         known = {"task_id": talk.tasks, "approval_id": talk.calls, "agent": agents}
         found = known.get(self._wanted(words), {})
-        return [(name, one_line(about, 50)) for name, about in found.items() if _is_plain(name)]
-
-    def _names(self, *, slash: bool) -> Iterable[str]:
-        commands = self._parser.subcommands
-        return [name for name, command in commands.items() if slash or not command.slash]
+        # Names come from outside: those that can be typed, and show nothing but themselves.
+        return [(n, one_line(about, 50)) for n, about in found.items() if _PLAIN.fullmatch(n)]
 
     def _wanted(self, words: list[str]) -> str:
         """Return what the word after these is the id of: see `learn`."""
@@ -286,8 +280,3 @@ def _before(document: Document) -> tuple[list[str], str]:
     before = document.text_before_cursor.removeprefix("/")
     words = before.split()
     return words, "" if not words or before.endswith(" ") else words.pop()
-
-
-def _is_plain(name: str) -> bool:
-    """Tell whether a name from outside can be typed, and shows nothing but itself."""
-    return bool(_PLAIN.fullmatch(name))

@@ -8,8 +8,8 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -107,7 +107,10 @@ class Progress:
         elif kind == "new_message":
             self._message(mapping(extra.get("full_message")))
         elif kind == "model_usage":
-            self._usage(mapping(extra.get("task_usage")))
+            total = mapping(extra.get("task_usage"))
+            tokens, cost = total.get("total_tokens"), total.get("cost")
+            self.tokens = tokens if isinstance(tokens, int) else self.tokens
+            self.cost = float(cost) if isinstance(cost, int | float) else self.cost
         elif caller := str(extra.get("caller") or ""):
             waits = str(data.get("description")).partition(": ")[2] if kind == "model_retry" else ""
             self._work(kind, caller, waits or str(extra.get("tool_name") or ""))
@@ -130,11 +133,6 @@ class Progress:
             if name != "all":
                 self.busy.setdefault(name, "")
                 self.depth.setdefault(name, self.depth[source] + 1 if source in self.depth else 0)
-
-    def _usage(self, total: Mapping[str, Any]) -> None:
-        tokens, cost = total.get("total_tokens"), total.get("cost")
-        self.tokens = tokens if isinstance(tokens, int) else self.tokens
-        self.cost = float(cost) if isinstance(cost, int | float) else self.cost
 
     def _work(self, kind: str, caller: str, tool: str) -> None:
         if kind in ("action_call", "builtin_tool_call", "model_retry"):
@@ -210,13 +208,18 @@ class View:
 
     def text(self, value: object) -> None:
         """Show a text: JSON with colours, Markdown with its layout; a long one as it is."""
+        from rich.json import JSON
         from rich.text import Text
 
         text = cleaned(text_of(value))
         if len(text) > _MOST_MARKDOWN:  # the terminal wraps it: rich takes seconds for that
             self.console.print(_Harmless(Text(text)), soft_wrap=True)
             return
-        self.show(self._as_json(text) or self._as_markdown(text) or Text(text))
+        shown = None
+        if text.lstrip()[:1] in ("{", "["):
+            with suppress(ValueError, RecursionError):
+                shown = JSON(text)
+        self.show(shown or self._as_markdown(text) or Text(text))
 
     def line(self, *parts: str | tuple[str, str], indent: int = 0) -> None:
         """Show a line; a part is a text or a pair of text and style."""
@@ -277,7 +280,13 @@ class View:
             redirect_stdout=False,
             redirect_stderr=False,
         ) as live:
-            ticking = asyncio.create_task(_tick(live))
+
+            async def tick() -> None:
+                while True:
+                    live.refresh()
+                    await asyncio.sleep(_TICK)
+
+            ticking = asyncio.create_task(tick())
             try:
                 yield
             finally:
@@ -390,32 +399,19 @@ class View:
             self.line(("nobody answered ", "dim"), (tool, "yellow"), (" in time", "dim"), indent=1)
         for field_name, change in mapping(extra.get("changed")).items():
             before, after = (
-                json.dumps(mapping(change).get(end), ensure_ascii=False) for end in ("from", "to")
+                _beginning(json.dumps(mapping(change).get(end), ensure_ascii=False))
+                for end in ("from", "to")
             )
             self.line(
-                f"{one_line(field_name)}: ",
-                (_beginning(before), "red"),
-                " → ",
-                (_beginning(after), "green"),
-                indent=2,
+                f"{one_line(field_name)}: ", (before, "red"), " → ", (after, "green"), indent=2
             )
-
-    def _as_json(self, text: str) -> "RenderableType | None":
-        from rich.json import JSON
-
-        if len(text) > _MOST_MARKDOWN or text.lstrip()[:1] not in ("{", "["):
-            return None
-        try:
-            return JSON(text)
-        except (ValueError, RecursionError):
-            return None
 
     def _as_markdown(self, text: str) -> "RenderableType | None":
         """Return Markdown without HTML, whose line ends stay; None if its layout has no room."""
         from markdown_it import MarkdownIt
         from rich.markdown import Markdown
 
-        if len(text) > _MOST_MARKDOWN or not self.console.is_terminal:
+        if not self.console.is_terminal:
             return None
         parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
         parsed = parser.disable(["entity"]).parse(text.strip("\n"))
@@ -445,12 +441,6 @@ class _Harmless:
                 yield Segment(cleaned(segment.text), plain)
 
 
-async def _tick(live: Any) -> None:
-    while True:
-        live.refresh()
-        await asyncio.sleep(_TICK)
-
-
 def _recipients(content: Mapping[str, Any], kind: str | None = None) -> list[str]:
     listed = content.get("recipients")
     found = listed if isinstance(listed, list) else [content.get("recipient")]
@@ -469,15 +459,15 @@ def left_out(arguments: Mapping[str, Any]) -> int:
 
 
 def _call_text(arguments: Mapping[str, Any]) -> str:
-    pairs: Iterator[str] = (
-        f"{name if name.isidentifier() else _json(name)}={_json(value)}"
-        for name, value in arguments.items()
+    def shown(value: object) -> str:
+        return json.dumps(value, ensure_ascii=False)
+
+    return "({})".format(
+        ", ".join(
+            f"{name if name.isidentifier() else shown(name)}={shown(value)}"
+            for name, value in arguments.items()
+        )
     )
-    return f"({', '.join(pairs)})"
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 def _beginning(text: str, most: int = 200) -> str:
