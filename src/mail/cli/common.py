@@ -82,18 +82,18 @@ def cleaned(text: str) -> str:
 
     Line ends and tabs stay. The meaning of JSON text does not change.
     """
-    return _HIDDEN.sub(_escaped, text)
+
+    def escaped(found: re.Match[str]) -> str:
+        units = found[0].encode("utf-16-be", "surrogatepass").hex("|", 2)
+        return "\\u" + units.replace("|", "\\u")
+
+    return _HIDDEN.sub(escaped, text)
 
 
 def one_line(text: str, most: int = 200) -> str:
     """Return the text's words on one safe line with a maximum length."""
     line = " ".join(cleaned(text).split())
     return line if len(line) <= most else line[: most - 1] + "…"
-
-
-def _escaped(found: re.Match[str]) -> str:
-    units = found[0].encode("utf-16-be", "surrogatepass").hex("|", 2)
-    return "\\u" + units.replace("|", "\\u")
 
 
 def in_columns(lines: Sequence[Sequence[str]], most: int = 200) -> list[str]:

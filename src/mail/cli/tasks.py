@@ -29,7 +29,7 @@ _NEEDS_SERVER: Final = (
 )
 
 section = Section("Tasks")
-aside_section = Section("What was not delivered")
+aside_section = Section("What was not delivered", slash=True)
 _TASK: Final = (argument("task_id", "its id", metavar="TASK"), OWNER)
 _BEGUN: Final = argument("task_id", "its id, or the beginning of it", metavar="TASK")
 _ASIDE: Final = (
@@ -109,7 +109,6 @@ async def _task_delete(session: Session, arguments: Namespace) -> int:
     _BEGUN,
     option("-a", "--after", type=int, default=0, metavar="N", told="only mail after number N"),
     OWNER,
-    slash=True,
 )
 async def _set_aside(session: Session, arguments: Namespace) -> int:
     task_id, owner, at_prompt = arguments.task_id, arguments.owner, hasattr(arguments, "after")
@@ -140,9 +139,7 @@ async def _set_aside(session: Session, arguments: Namespace) -> int:
     )
 
 
-@aside_section(
-    "set-aside-retry sar", "try mail again that was set aside", "retrying mail", *_ASIDE, slash=True
-)
+@aside_section("set-aside-retry sar", "try mail again that was set aside", "retrying mail", *_ASIDE)
 async def _set_aside_retry(session: Session, arguments: Namespace) -> int:
     task_id, number = arguments.task_id, arguments.number
     answer = await session.client.retry_set_aside(task_id, number, owner=arguments.owner)
@@ -154,7 +151,6 @@ async def _set_aside_retry(session: Session, arguments: Namespace) -> int:
     "give up mail that was set aside",
     "discarding mail",
     *_ASIDE,
-    slash=True,
 )
 async def _set_aside_discard(session: Session, arguments: Namespace) -> int:
     task_id, number = arguments.task_id, arguments.number

@@ -138,11 +138,11 @@ _OUTBOX.at_prompt(
     "list mail for other swarms that is not done with (admins)",
     "deliver mail for another swarm again (admins)",
     "remove mail for another swarm that was given up (admins)",
+    slash=False,
 )
 _WEBHOOK.at_prompt(
     "wh",
     "list what the webhook has not taken (admins)",
     "send a message to the webhook again (admins)",
     "remove a message to the webhook (admins)",
-    slash=True,
 )

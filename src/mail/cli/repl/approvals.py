@@ -24,7 +24,7 @@ _IDS: Final[tuple[Literal["approval_id", "call_id"], ...]] = ("approval_id", "ca
 Answer = Literal["accept", "edit", "ignore", "response"]
 
 
-section = Section("Calls that wait for a person")
+section = Section("Calls that wait for a person", slash=True)
 _ONE: Final = argument(
     "approval_id", "the call, as `approvals` lists it, or the beginning of its id", metavar="ID"
 )
@@ -42,7 +42,6 @@ _ONE: Final = argument(
     ),
     flag("-a", "--all", told="also those with an answer"),
     option("-l", "--limit", type=int, default=50, told="at most so many (default 50)"),
-    slash=True,
 )
 async def _approvals(session: Session, arguments: Namespace) -> int:
     if arguments.approval_id is not None:
@@ -139,13 +138,12 @@ def _left(expires_at: str | None) -> str:
         metavar="[ID]",
         default="",
     ),
-    slash=True,
 )
 async def _approve(session: Session, arguments: Namespace) -> int:
     return await _decide(session, arguments, "accept")
 
 
-@section("reject no", "let a call not be run, which ends its task", "rejecting", _ONE, slash=True)
+@section("reject no", "let a call not be run, which ends its task", "rejecting", _ONE)
 async def _reject(session: Session, arguments: Namespace) -> int:
     return await _decide(session, arguments, "ignore")
 
@@ -156,7 +154,6 @@ async def _reject(session: Session, arguments: Namespace) -> int:
     "answering",
     _ONE,
     argument("text", "the result of the call", nargs=-1, required=True),
-    slash=True,
     free=1,
 )
 async def _answer(session: Session, arguments: Namespace) -> int:
@@ -174,7 +171,6 @@ async def _answer(session: Session, arguments: Namespace) -> int:
         metavar="[JSON]",
         nargs=-1,
     ),
-    slash=True,
     free=1,
 )
 async def _edit(session: Session, arguments: Namespace) -> int:

@@ -13,7 +13,7 @@ from mail.errors import MAILError
 _WIDEST: Final = 80
 
 
-section = Section("Named memories")
+section = Section("Named memories", slash=True)
 _NAME: Final = argument("name", "the memory, as `memory` lists it")
 
 
@@ -22,7 +22,6 @@ _NAME: Final = argument("name", "the memory, as `memory` lists it")
     "list your named memories, or show one",
     "getting memory",
     argument("name", "the memory; without it, list all", required=False),
-    slash=True,
 )
 async def _memory(session: Session, arguments: Namespace) -> int:
     if arguments.name is None:
@@ -76,7 +75,6 @@ def _first_line(holder: Mapping[str, Any]) -> str:
     option("-f", "--file", metavar="PATH", told="take the text from a file"),
     argument("name", "the memory; it need not be there"),
     argument("text", "its new text", nargs=-1),
-    slash=True,
     free=1,
 )
 async def _edit(session: Session, arguments: Namespace) -> int:
@@ -103,7 +101,6 @@ async def _edit(session: Session, arguments: Namespace) -> int:
         type=int,
         required=False,
     ),
-    slash=True,
 )
 async def _undo(session: Session, arguments: Namespace) -> int:
     known = await session.client.get_memory(arguments.name)
@@ -139,9 +136,7 @@ def _told(session: Session, arguments: Namespace, changed: Mapping[str, Any]) ->
     return session.tell(arguments, changed, line)
 
 
-@section(
-    "memory-delete md", "delete a memory with its versions", "deleting memory", _NAME, slash=True
-)
+@section("memory-delete md", "delete a memory with its versions", "deleting memory", _NAME)
 async def _delete(session: Session, arguments: Namespace) -> int:
     await session.client.delete_memory(arguments.name)
     answer = {"name": arguments.name, "status": "deleted"}

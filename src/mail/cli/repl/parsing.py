@@ -102,17 +102,17 @@ class CommandParser(Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by their sections."""
         for section in self._sections:
+            lines = []
+            for command in section.commands:
+                slash = "/" if self._slashed and command.slash else ""
+                aliases = f" ({', '.join(command.aliases)})" if command.aliases else ""
+                lines.append((f"{slash}{command.names[0]}{aliases}", command.summary))
             with formatter.section(section.title):
-                formatter.write_dl([(self._shown(c), c.summary) for c in section.commands])
+                formatter.write_dl(lines)
 
     def _context(self) -> click.Context:
         names = list(HELP_FLAGS)
         return click.Context(self, info_name=self.name, obj=self._slashed, help_option_names=names)
-
-    def _shown(self, command: Command) -> str:
-        slash = "/" if self._slashed and command.slash else ""
-        aliases = f" ({', '.join(command.aliases)})" if command.aliases else ""
-        return f"{slash}{command.names[0]}{aliases}"
 
 
 def build_parser(prog: str, *, typed: bool, more: "Sequence[Section]" = ()) -> CommandParser:

@@ -119,10 +119,15 @@ class Session(NamedTuple):
 
 
 class Section:
-    """Commands of the prompt that belong together; it makes them of functions."""
+    """Commands of the prompt that belong together; it makes them of functions.
 
-    def __init__(self, title: str) -> None:
-        self.title = title
+    Args:
+        title: Its title in the help.
+        slash: Whether its commands need a slash at a prompt.
+    """
+
+    def __init__(self, title: str, *, slash: bool = False) -> None:
+        self.title, self.slash = title, slash
         self.commands: list[Command] = []
 
     def __call__(
@@ -139,7 +144,8 @@ class Section:
         """
 
         def made(run: Run) -> Command:
-            self.commands.append(Command(names, run, (*params, _JSON), summary, doing, **more))
+            how = {"slash": self.slash, **more}
+            self.commands.append(Command(names, run, (*params, _JSON), summary, doing, **how))
             return self.commands[-1]
 
         return made

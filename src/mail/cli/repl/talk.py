@@ -197,23 +197,17 @@ async def learn(session: Session, kind: str) -> None:
         session: Whose conversation it is.
         kind: ``task_id``, ``approval_id`` or ``agent``.
     """
-    learned = {"task_id": _known, "approval_id": _learn_calls, "agent": _learn_agents}
-    try:
+    talk = _talk(session)
+    with suppress(MAILError, TimeoutError):
         async with asyncio.timeout(_PATIENCE):
-            await learned[kind](session)
-    except (MAILError, TimeoutError):
-        return
-
-
-async def _learn_calls(session: Session) -> None:
-    page = await session.client.get_approvals()
-    calls = {one["approval_id"]: one["action_request"]["action"] for one in page["approvals"]}
-    _talk(session).calls = calls
-
-
-async def _learn_agents(session: Session) -> None:
-    graph = await session.client.get_swarm_graph()
-    _talk(session).agents.update(agent["name"] for agent in graph["agents"])
+            if kind == "task_id":
+                await _known(session)
+            elif kind == "approval_id":
+                calls = (await session.client.get_approvals())["approvals"]
+                talk.calls = {one["approval_id"]: one["action_request"]["action"] for one in calls}
+            else:
+                graph = await session.client.get_swarm_graph()
+                talk.agents.update(agent["name"] for agent in graph["agents"])
 
 
 async def _known(session: Session) -> dict[str, Any]:
@@ -226,7 +220,7 @@ async def _known(session: Session) -> dict[str, Any]:
     return tasks
 
 
-section = Section("The conversation")
+section = Section("The conversation", slash=True)
 _TEXT: Final = argument("text", "the text", nargs=-1)
 _CHOSEN: Final = argument(
     "task_id",
@@ -236,12 +230,12 @@ _CHOSEN: Final = argument(
 )
 
 
-@section("say", "say something in any words", "sending message", _TEXT, free=0)
+@section("say", "say something in any words", "sending message", _TEXT, slash=False, free=0)
 async def _say(session: Session, arguments: Namespace) -> int:
     return await say(session, " ".join(arguments.text))
 
 
-@section("new n", "begin a new task", "sending message", _TEXT, slash=True, free=0)
+@section("new n", "begin a new task", "sending message", _TEXT, free=0)
 async def _new(session: Session, arguments: Namespace) -> int:
     _talk(session).task_id = None
     if arguments.text:
@@ -255,7 +249,6 @@ async def _new(session: Session, arguments: Namespace) -> int:
     "list your tasks, newest first",
     "getting tasks",
     flag("-a", "--all", told=f"not only the newest {_LISTED}"),
-    slash=True,
 )
 async def _tasks(session: Session, arguments: Namespace) -> int:
     tasks = await _known(session)
@@ -297,7 +290,6 @@ def _show_row(tasks: Mapping[str, Any], name: str, *, current: bool) -> None:
     "go on with another task",
     "getting task",
     argument("task_id", "its id, or the beginning of it", metavar="TASK"),
-    slash=True,
 )
 async def _task(session: Session, arguments: Namespace) -> int:
     tasks, talk = await _known(session), _talk(session)
@@ -315,7 +307,6 @@ async def _task(session: Session, arguments: Namespace) -> int:
     "watching task",
     _CHOSEN,
     flag("-a", "--all", told="from its beginning"),
-    slash=True,
 )
 async def _watch(session: Session, arguments: Namespace) -> int:
     talk = _talk(session)
@@ -329,7 +320,7 @@ async def _watch(session: Session, arguments: Namespace) -> int:
     return code
 
 
-@section("cancel", "cancel a task", "cancelling task", _CHOSEN, slash=True)
+@section("cancel", "cancel a task", "cancelling task", _CHOSEN)
 async def _cancel(session: Session, arguments: Namespace) -> int:
     task = await session.client.cancel_task(await _chosen(session, arguments.task_id))
     name, talk = task.get("task_id"), _talk(session)
