@@ -20,7 +20,8 @@ def mail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Mail:
     """Return a function that runs a command in a folder of its own."""
-    (tmp_path / "mail.toml").write_text('[server.store]\nurl = "sqlite:///mail.db"\n')
+    if not (tmp_path / "mail.toml").exists():
+        (tmp_path / "mail.toml").write_text('[server.store]\nurl = "sqlite:///mail.db"\n')
     monkeypatch.chdir(tmp_path)
     for name in ("DATABASE_URL", "MAIL_CONFIG_PATH", "MAIL_LOG_LEVEL", "MAIL_URL"):
         monkeypatch.delenv(name, raising=False)

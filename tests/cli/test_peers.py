@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from mail.cli import main
 from mail.db.postgres.driver import PostgresStore
 from mail.net import SwarmRegistry
 from mail.net.endpoints import public_key
 from mail.net.peers import PeerAccess
 from mail.net.registry_file import shared_registry
 from mail.net.signatures import SigningKeys
+from tests.cli.conftest import Mail
 from tests.net.test_registry import HERE, town
 from tests.stdlib.outside import Outside
 
@@ -56,55 +56,46 @@ async def proposing(file: Path, peer: str) -> SwarmRegistry:
     return registry
 
 
-def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    code = main(["swarms", *words])
-    return (code, *capsys.readouterr())
-
-
-def test_the_key_of_the_server_is_shown_and_made_once(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, err = run(capsys, "key")
+def test_the_key_of_the_server_is_shown_and_made_once(file: Path, mail: Mail) -> None:
+    code, out, err = mail("swarms", "key")
     assert (code, out) == (2, "")
     assert "[server.federation] signing_key_file is not set" in err
     settings = file.parent.parent / "mail.toml"
     settings.write_text("[server.federation]\nsigning_key_file = 'registries/key.pem'\n")
-    code, out, _ = run(capsys, "key")
+    code, out, _ = mail("swarms", "key")
     assert code == 0
     [key] = SigningKeys.read(file.parent / "key.pem").public
     assert out == f"{key['kid']}\n"
-    code, out, _ = run(capsys, "key", "--json")
+    code, out, _ = mail("swarms", "key", "--json")
     assert (code, json.loads(out)) == (0, {"keys": [key]})
 
 
-def test_the_keys_of_others_are_listed(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_keys_of_others_are_listed(file: Path, mail: Mail) -> None:
     key = public_key(b"x" * 32)
     endpoint = {"base_url": "https://beta.example", "public_keys": [key]}
     file.parent.mkdir()
     file.write_text(json.dumps({"endpoints": {"beta": endpoint}}))
-    assert run(capsys, "list")[1] == (
+    assert mail("swarms", "list")[1] == (
         f"beta@https://beta.example  token: SWARM_AUTH_TOKEN_BETA  key: {key['kid']}\n"
     )
 
 
-def test_an_empty_registry(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "list") == (0, "no other swarms are registered\n", "")
-    assert run(capsys, "list", "--json") == (0, '{"swarms": [], "proposed": []}\n', "")
+def test_an_empty_registry(file: Path, mail: Mail) -> None:
+    assert mail("swarms", "list") == (0, "no other swarms are registered\n", "")
+    assert mail("swarms", "list", "--json") == (0, '{"swarms": [], "proposed": []}\n', "")
     assert not file.exists()
     for verb, said in (("accept", "is proposed"), ("remove", "is registered or proposed")):
-        assert run(capsys, verb, "beta") == (1, "", f"mail: no swarm 'beta' {said}\n")
+        assert mail("swarms", verb, "beta") == (1, "", f"mail: no swarm 'beta' {said}\n")
 
 
-def test_accepting_and_removing_reach_the_server(
-    file: Path, peer: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_accepting_and_removing_reach_the_server(file: Path, peer: str, mail: Mail) -> None:
     registry = asyncio.run(proposing(file, peer))
-    assert run(capsys, "list") == (0, f"beta@{peer}  proposed by {peer}\n", "")
-    assert run(capsys, "accept", "beta") == (0, "swarm beta registered\n", "")
+    assert mail("swarms", "list") == (0, f"beta@{peer}  proposed by {peer}\n", "")
+    assert mail("swarms", "accept", "beta") == (0, "swarm beta registered\n", "")
     assert registry.get_all_endpoints()["beta"]["base_url"] == peer
     assert registry.get_proposed_swarms() == {}
-    assert run(capsys, "list") == (0, f"beta@{peer}  token: SWARM_AUTH_TOKEN_BETA\n", "")
-    code, out, _ = run(capsys, "list", "--json")
+    assert mail("swarms", "list") == (0, f"beta@{peer}  token: SWARM_AUTH_TOKEN_BETA\n", "")
+    code, out, _ = mail("swarms", "list", "--json")
     [shown] = json.loads(out)["swarms"]
     assert (code, shown["swarm_name"], shown["is_active"]) == (0, "beta", True)
     assert shown["token_variable"] == "SWARM_AUTH_TOKEN_BETA"
@@ -112,29 +103,27 @@ def test_accepting_and_removing_reach_the_server(
     assert kept["local_swarm_description"] == "of the server"  # the command is not the server
     assert kept["local_base_url"] == HERE
     removed = '{"status": "removed", "swarm_name": "beta"}\n'
-    assert run(capsys, "remove", "beta", "--json") == (0, removed, "")
+    assert mail("swarms", "remove", "beta", "--json") == (0, removed, "")
     assert registry.get_swarm_endpoint("beta") is None
 
 
 @pytest.mark.parametrize("inside", ["127.0.0.1", "10.0.0.1"])
 def test_what_was_proposed_is_reached_at_public_addresses_only(
-    file: Path, world: Outside, peer: str, capsys: pytest.CaptureFixture[str], inside: str
+    file: Path, world: Outside, peer: str, mail: Mail, inside: str
 ) -> None:
     """Whatever the settings allow to those that an administrator registers."""
     asyncio.run(proposing(file, peer))
     world.names["beta"] = [inside]
-    code, out, err = run(capsys, "accept", "beta")
+    code, out, err = mail("swarms", "accept", "beta")
     assert (code, out) == (1, "")
     assert f"{inside} (from 'beta') is a " in err
     assert "POST /swarms" in err
 
 
-def test_a_damaged_file_is_told_and_left_alone(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_file_is_told_and_left_alone(file: Path, mail: Mail) -> None:
     file.parent.mkdir()
     file.write_text("{")
-    code, out, err = run(capsys, "list")
+    code, out, err = mail("swarms", "list")
     assert (code, out) == (1, "")
     assert err == f"mail: the registry {file} is damaged: it is not valid JSON\n"
     assert file.read_text() == "{"
@@ -143,29 +132,31 @@ def test_a_damaged_file_is_told_and_left_alone(
 def test_the_registry_in_the_database_of_the_server(
     file: Path,
     peer: str,
-    capsys: pytest.CaptureFixture[str],
+    mail: Mail,
     dsn: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asyncio.run(proposing(file, peer))
     before = file.read_text()
     monkeypatch.setenv("DATABASE_URL", dsn)
-    assert run(capsys, "list")[:2] == (0, f"beta@{peer}  proposed by {peer}\n")  # imported
+    assert mail("swarms", "list")[:2] == (0, f"beta@{peer}  proposed by {peer}\n")  # imported
     server = PostgresStore(dsn)
     asyncio.run(server.open())
     storage = shared_registry(server, "alpha", str(file))
     assert storage is not None
     registry = SwarmRegistry("alpha", HERE, str(file), proposes=True, storage=storage)
     assert set(registry.get_proposed_swarms()) == {"beta"}
-    assert run(capsys, "accept", "beta") == (0, "swarm beta registered\n", "")
+    assert mail("swarms", "accept", "beta") == (0, "swarm beta registered\n", "")
     registry.load_persistent_endpoints()
     assert registry.get_all_endpoints()["beta"]["base_url"] == peer
     assert storage.read().about["local_swarm_description"] == "of the server"
     monkeypatch.delenv("DATABASE_URL")
-    assert run(capsys, "list", "--store", dsn)[1] == f"beta@{peer}  token: SWARM_AUTH_TOKEN_BETA\n"
-    assert run(capsys, "remove", "beta", "--store", dsn)[0] == 0
+    assert (
+        mail("swarms", "list", "--store", dsn)[1] == f"beta@{peer}  token: SWARM_AUTH_TOKEN_BETA\n"
+    )
+    assert mail("swarms", "remove", "beta", "--store", dsn)[0] == 0
     registry.load_persistent_endpoints()
     assert registry.get_swarm_endpoint("beta") is None
     asyncio.run(server.close())
     assert file.read_text() == before
-    assert run(capsys, "list") == (0, f"beta@{peer}  proposed by {peer}\n", "")
+    assert mail("swarms", "list") == (0, f"beta@{peer}  proposed by {peer}\n", "")

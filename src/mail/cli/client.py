@@ -21,7 +21,7 @@ from mail.cli.credentials import (
 )
 from mail.cli.repl.parsing import HELP, build_parser, command_names
 from mail.cli.repl.screen import Screen
-from mail.cli.repl.session import Session, Talk, execute
+from mail.cli.repl.session import Session, execute
 from mail.cli.repl.talk import carry_out, resolve
 from mail.cli.repl.talk import watch as follow_task
 from mail.cli.table import CONFIG, Command, Namespace, argument, command, flag, option, positive
@@ -89,11 +89,7 @@ def _complete(ctx: click.Context, _: click.Parameter, begun: str) -> list[str]:
     ),
 )
 def run(arguments: Namespace) -> int:
-    """Run one command, or the prompt.
-
-    Raises:
-        ConfigError: a setting is invalid, or the URL is missing.
-    """
+    """Run one command, or the prompt."""
     words = arguments.words
     if words[:1] and words[0] in HELP:
         build_parser(_PROG, typed=False).explain(words[1:2])
@@ -154,7 +150,7 @@ def _many(runner: asyncio.Runner, client: "MAILClient", call: Namespace) -> int:
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return converse(runner, Session(client, Screen(), call.json), PipedLines())
-    session = Session(client, Screen(), call.json, Talk(), "/")
+    session = Session(client, Screen(), call.json, before="/")
     runner.run(greet(session))
     return converse(runner, session, TypedLines(runner, Path.home() / HISTORY, session))
 
@@ -170,11 +166,7 @@ def _many(runner: asyncio.Runner, client: "MAILClient", call: Namespace) -> int:
     flag("--json", told="print events as JSON, one on a line"),
 )
 async def watch(arguments: Namespace) -> int:
-    """Show a task until its run ends; return the exit code of that run.
-
-    Raises:
-        ConfigError: the server or its token is not known.
-    """
+    """Show a task until its run ends; return the exit code of that run."""
 
     async def show(session: Session, _: Namespace) -> int:
         task_id, owner, after = arguments.task_id, arguments.owner, arguments.after

@@ -132,9 +132,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Args:
         argv: The arguments after the program's name; by default those of the process.
-
-    Returns:
-        The exit code (see `mail.cli.common`).
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # escape what its encoding does not have

@@ -361,12 +361,7 @@ _URL: Final = argument("url", f"the server's URL (default: {URL_VARIABLE})", req
 
 @command(_URL, flag("--file", told="keep the token in a private file, not in the keyring"), JSON)
 def login(arguments: Namespace) -> int:
-    """Ask for a token, check it at the server, and keep it.
-
-    Raises:
-        ConfigError: the URL, the token or the file of credentials is invalid.
-        MAILError: there is no keyring, or the server does not accept the token.
-    """
+    """Ask for a token, check it at the server, and keep it."""
     url = server_url(needed_url(arguments.url))
     keyring = None if arguments.file else open_keyring()  # before anybody is asked for a secret
     token = read_token(url)
@@ -384,11 +379,7 @@ def login(arguments: Namespace) -> int:
 
 @command(_URL, JSON)
 def logout(arguments: Namespace) -> int:
-    """Forget the token of a server; it stays valid until it is revoked.
-
-    Raises:
-        ConfigError: the URL or the file of credentials is invalid.
-    """
+    """Forget the token of a server; it stays valid until it is revoked."""
     url = server_url(needed_url(arguments.url))
     if not forget(url):
         raise MAILError(f"not logged in to {url}")

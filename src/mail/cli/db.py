@@ -23,11 +23,7 @@ _SCHEMES = ("postgresql:", "postgres:")
     JSON,
 )
 def db_init(arguments: Namespace) -> int:
-    """Create the tables and verify them.
-
-    Returns:
-        0, or 1 after printing a line that starts with ``ERROR:`` on standard error.
-    """
+    """Create the tables and verify them."""
     from mail.logs.setup import redact
 
     try:
@@ -48,12 +44,7 @@ db = Group()
     JSON,
 )
 def backup(arguments: Namespace) -> int:
-    """Copy the server's SQLite database to a file.
-
-    Raises:
-        ConfigError: the store is in memory or in PostgreSQL, or there is no such file.
-        StoreError: the copy exists, or cannot be made.
-    """
+    """Copy the server's SQLite database to a file."""
     from mail.db.sqlite.connect import back_up
     from mail.db.sqlite.driver import SQLiteStore
     from mail.db.urls import open_store

@@ -47,12 +47,7 @@ model.py selects the model; README.md explains the files."""
     JSON,
 )
 def run(arguments: Namespace) -> int:
-    """Write the files of the project and print the next commands.
-
-    Raises:
-        ConfigError: the folder is none, or has one of the files; nothing is written then.
-        OSError: the folder or a file cannot be created.
-    """
+    """Write the files of the project and print the next commands."""
     folder: Path = arguments.folder
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"'{folder}' is not a folder; name another one: mail init my-swarm")

@@ -71,11 +71,7 @@ code --add-mcp {vscode}
     epilog=f"`mail mcp {_CONFIG} [URL]` prints the lines that add MAIL to clients in common use.",
 )
 def run(arguments: Namespace) -> int:
-    """Serve until standard input ends, or print lines of configuration.
-
-    Raises:
-        ConfigError: an argument is wrong, or there is no token.
-    """
+    """Serve until standard input ends, or print lines of configuration."""
     from mail.mcp.files import LocalFiles
     from mail.mcp.tools import read_profiles
 

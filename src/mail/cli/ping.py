@@ -85,12 +85,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
     JSON,
 )
 def ui(arguments: Namespace) -> int:
-    """Print the address of the console, and open it if there is a browser.
-
-    Raises:
-        ConfigError: the URL is not one of a server.
-        MAILError: no server answers there, or it has no console.
-    """
+    """Print the address of the console, and open it if there is a browser."""
     warn_of_exposure(None, arguments.url or "")
     url = server_url(arguments.url or setting(URL_VARIABLE) or _LOCAL)
     address = f"{url}/console"

@@ -137,11 +137,7 @@ def _command() -> list[str]:
 
 
 def _exec_quoted(word: str) -> str:
-    """Quote a word for ``Exec=``: use double quotes if needed, and double each ``%``.
-
-    Raises:
-        ValueError: it cannot be quoted.
-    """
+    """Quote a word for ``Exec=``: use double quotes if needed, and double each ``%``."""
     if "\n" in word:
         raise ValueError("the program's path contains a line break")
     word = word.replace("%", "%%")

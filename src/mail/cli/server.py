@@ -49,11 +49,7 @@ if TYPE_CHECKING:
     epilog="A flag that is omitted keeps the value of the file.",
 )
 def run(arguments: Namespace) -> int:
-    """Run the server until it is stopped, or check whether it could run.
-
-    Raises:
-        ConfigError: the settings, the swarm or the environment are invalid.
-    """
+    """Run the server until it is stopped, or check whether it could run."""
     if arguments.json and not arguments.check:
         raise ConfigError("--json requires --check")
     # variables, because the workers of --reload are processes of their own and read them too

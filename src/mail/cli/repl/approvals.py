@@ -186,7 +186,7 @@ async def _edit(session: Session, arguments: Namespace) -> int:
         edited = {"action": request["action"], "args": args}
         return await _decide(session, arguments, "edit", edited)
     before = json.dumps(request["args"], ensure_ascii=False)
-    if session.talk is None:
+    if not session.at_prompt:
         raise MAILError(f"give the new arguments; those of the agent are {before}")
     session.talk.next_line = f"/edit {short_id(approval['approval_id'])} {cleaned(before)}"
     return DONE
@@ -201,8 +201,8 @@ async def _decide(
     """Answer a call, and at the prompt follow its task, if it is the caller's."""
     approval = await _chosen(session, arguments.approval_id)
     task_id, talk = approval["task_id"], session.talk
-    follows = talk is not None and approval["owner"]["id"] == session.client.user_id
-    after = talk.seen.get(task_id) if talk is not None else None
+    follows = session.at_prompt and approval["owner"]["id"] == session.client.user_id
+    after = talk.seen.get(task_id)
     if follows and after is None:  # what was not shown of it is not of interest
         after = str((await session.client.get_task(task_id, limit=1)).get("event_count", 0))
     try:
@@ -215,7 +215,7 @@ async def _decide(
     action, status = approval["action_request"]["action"], told["approval"]["status"]
     task = f"task {short_id(task_id)} {told['task']['status']}"
     code = session.tell(arguments, told, one_line(f"{action} {status}; {task}"))
-    if talk is None or not follows or session.wants_json(arguments):
+    if not follows or session.wants_json(arguments):
         return code
     talk.task_id = task_id
     return await watch(session, task_id, after)

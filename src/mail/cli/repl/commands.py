@@ -215,8 +215,7 @@ async def _message(session: Session, arguments: Namespace) -> int:
     answer = await session.client.post_message(
         **_fields(arguments), show_events=arguments.show_events, **arguments.kwargs
     )
-    if session.talk is not None:
-        session.talk.task_id = answer.get("task_id", session.talk.task_id)
+    session.talk.task_id = answer.get("task_id", session.talk.task_id)
     if session.wants_json(arguments):
         session.screen.show_json(answer)
     else:

@@ -54,7 +54,7 @@ def converse(runner: asyncio.Runner, session: Session, lines: Lines) -> int:
     Returns:
         0; if the input is not interactive, the exit code of the last command that failed.
     """
-    talks = session.talk is not None
+    talks = session.at_prompt
     parser = build_parser("mail>", typed=True, more=(section,) if talks else ())
     code, interrupted = DONE, False
     while True:
@@ -87,7 +87,7 @@ def _act(runner: asyncio.Runner, session: Session, parser: CommandParser, meant:
         session.screen.fail(told)
         return USAGE
     try:
-        words = _words(parser, meant.command or "", talks=session.talk is not None)
+        words = _words(parser, meant.command or "", talks=session.at_prompt)
     except ValueError as error:
         session.screen.fail(f"error parsing command: {error}")
         return USAGE
@@ -96,7 +96,7 @@ def _act(runner: asyncio.Runner, session: Session, parser: CommandParser, meant:
     if words[0] in LEAVE:
         raise EOFError
     code = _carry_out(runner, session, parser, words)
-    if code and session.talk is not None and not meant.explicit and is_ordinary_word(words[0]):
+    if code and session.at_prompt and not meant.explicit and is_ordinary_word(words[0]):
         line = one_line(" ".join(words), 60)
         session.screen.note((f"it was taken for a command; as a message: say {line}", "dim"))
     return code
@@ -118,7 +118,7 @@ def may_be_key(text: str) -> bool:
 def _tell_of_interrupt(session: Session) -> None:
     """Say how to come back to a task, and how to leave."""
     talk = session.talk
-    if talk is None:
+    if not session.at_prompt:
         return
     if talk.left is not None:
         task = short_id(talk.left)
@@ -162,8 +162,8 @@ def _carry_out(
     except click.exceptions.Exit as end:  # the help of the command was printed
         return end.exit_code
     except KeyboardInterrupt:
-        if session.talk is None or session.talk.left is None:
-            where = "/tasks lists it" if session.talk is not None else "see tasks-get, task-cancel"
+        if not session.at_prompt or session.talk.left is None:
+            where = "/tasks lists it" if session.at_prompt else "see tasks-get, task-cancel"
             session.screen.note((f"request cancelled; its task goes on: {where}", "dim"))
         raise
 
@@ -185,8 +185,7 @@ async def greet(session: Session) -> None:
         client.user_role = str(who.get("role") or "unknown")
         screen.note(f"successfully logged into {client.base_url}")
         screen.note(f"> role: {client.user_role}\n> id: {client.user_id}")
-    if session.talk is not None and answered:
-        session.talk.reached = True
+    session.talk.reached = answered
     screen.note(f"MAIL CLIent v{get_version()}")
     screen.note("Enter `help` for help and `exit` to quit")
     screen.note("==========")

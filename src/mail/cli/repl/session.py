@@ -4,7 +4,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
@@ -54,22 +54,27 @@ class Talk:
     """What the next line begins with."""
 
 
-class Session(NamedTuple):
+@dataclass
+class Session:
     """Whom commands ask, and where they print.
 
-    ``json`` makes all commands print JSON. ``talk`` is what a person at a prompt talks about, None
-    for scripts. ``before`` is what stands before a command where it is typed. ``lists`` is for
-    commands of the shell, whose JSON is one line, and of a page the list alone; ``stored`` is the
-    store that stands for the client beside a server.
+    ``json`` makes all commands print JSON. ``before`` is what stands before a command where it is
+    typed: a slash at a prompt. ``lists`` is for commands of the shell, whose JSON is one line, and
+    of a page the list alone; ``stored`` is the store that stands for the client beside a server.
     """
 
     client: "MAILClient"
     screen: Screen
     json: bool = False
-    talk: Talk | None = None
+    talk: Talk = field(default_factory=Talk)
     before: str = ""
     lists: bool = False
     stored: Stored | None = None
+
+    @property
+    def at_prompt(self) -> bool:
+        """Whether a person types the commands, and talks with the agents."""
+        return self.before == "/"
 
     def wants_json(self, arguments: Namespace) -> bool:
         """Tell whether a command should print the server's response as JSON."""
@@ -227,15 +232,14 @@ async def execute(session: Session, arguments: Namespace) -> int:
         raise
     except MAILError as error:
         status, detail = getattr(error, "status", None), getattr(error, "detail", None)
-        if session.talk is not None and status is not None:
-            session.talk.reached = True
+        session.talk.reached = session.talk.reached or status is not None
         if session.wants_json(arguments):
             problem = {"message": str(error), "status": status, "detail": detail}
             task_id = getattr(error, "task_id", None)
             problem |= {"task_id": task_id} if task_id else {}
             session.screen.show_json({"error": problem}, indent=None)
         else:  # a person at a prompt is not told the status of the response
-            known = session.talk is not None and status is not None and isinstance(detail, str)
+            known = session.at_prompt and status is not None and isinstance(detail, str)
             told = detail if known and detail else str(error)
             session.screen.fail(f"error {command.doing}: {told}{_advice(command, error)}")
         return NO_ANSWER if isinstance(error, ClientHTTPError) and status is None else FAILED

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mail.cli.common import DONE, one_line
 from mail.cli.repl.screen import decoded, exit_code, mapping, show_answer, show_event
-from mail.cli.repl.session import STARTS, Section, Session, Talk, calls_of, execute
+from mail.cli.repl.session import STARTS, Section, Session, calls_of, execute
 from mail.cli.repl.view import Progress, View, how_long, short_id, short_ids
 from mail.cli.table import Namespace, argument, flag
 from mail.core.suggest import did_you_mean
@@ -35,7 +35,7 @@ _STYLES: Final[Mapping[object, str]] = {
 
 async def say(session: Session, text: str) -> int:
     """Send a text to the current task, or to a new one, and show what comes of it."""
-    talk = _talk(session)
+    talk = session.talk
     task_id = talk.task_id
     resume = {"task_id": task_id, "resume_from": "user_response"} if task_id else {}
     try:
@@ -52,7 +52,7 @@ async def say(session: Session, text: str) -> int:
 
 async def send(session: Session, text: str, **options: Any) -> int:
     """Post a message and show what comes of it; the options are those of `MAILClient`."""
-    view = View(_talk(session).progress.get(str(options.get("task_id"))))
+    view = View(session.talk.progress.get(str(options.get("task_id"))))
     client, key = session.client, str(uuid.uuid4())
     with _patient(session, view):
         async with view.status(quiet=session.json):
@@ -66,7 +66,7 @@ def _patient(session: Session, view: View) -> Iterator[None]:
     client, talk = session.client, session.talk
 
     def tell() -> None:
-        reached = talk is None or talk.reached
+        reached = talk.reached or not session.at_prompt
         lost = f"cannot connect to {client.base_url}{STARTS}"
         view.state = "connection lost, trying again" if reached else lost
 
@@ -95,7 +95,7 @@ async def follow(
         view: Show what people want to know of them; without it, a line of each.
         mine: Leave out messages of the user, who has just typed them.
     """
-    talk, code, last = session.talk or Talk(), DONE, None
+    talk, code, last = session.talk, DONE, None
     progress = Progress() if view is None else view.progress
     try:
         async with stream:
@@ -145,7 +145,7 @@ async def watch(session: Session, task_id: str, after: str | None, owner: str | 
         after: The number of the last event that is known.
         owner: For administrators: whose task it is.
     """
-    known = session.talk.progress.get(task_id) if session.talk is not None and after else None
+    known = session.talk.progress.get(task_id) if after else None
     view = View(known)
     with _patient(session, view):
         async with view.status(quiet=session.json):
@@ -166,7 +166,7 @@ async def resolve(session: Session, given: str) -> str:
 async def carry_out(session: Session, arguments: Namespace) -> int:
     """Run a parsed command of the prompt, where the beginning of a task's id will do."""
     name, given = arguments.command.name, vars(arguments)
-    begun = name.startswith("task-") and session.talk is not None
+    begun = name.startswith("task-") and session.at_prompt
     if begun or (name.startswith("set-aside") and not given["owner"]):
         with suppress(MAILError):  # the server says it
             given["task_id"] = await resolve(session, given["task_id"])
@@ -197,7 +197,7 @@ async def learn(session: Session, kind: str) -> None:
         session: Whose conversation it is.
         kind: ``task_id``, ``approval_id`` or ``agent``.
     """
-    talk = _talk(session)
+    talk = session.talk
     with suppress(MAILError, TimeoutError):
         async with asyncio.timeout(_PATIENCE):
             if kind == "task_id":
@@ -212,11 +212,7 @@ async def learn(session: Session, kind: str) -> None:
 
 async def _known(session: Session) -> dict[str, Any]:
     tasks: dict[str, Any] = dict(await session.client.get_tasks(events=False))
-    if session.talk is not None:
-        before = session.talk.tasks
-        session.talk.tasks = {
-            name: str(task.get("title") or before.get(name) or "") for name, task in tasks.items()
-        }
+    session.talk.tasks = {name: str(task.get("title") or "") for name, task in tasks.items()}
     return tasks
 
 
@@ -237,7 +233,7 @@ async def _say(session: Session, arguments: Namespace) -> int:
 
 @section("new n", "begin a new task", "sending message", _TEXT, free=0)
 async def _new(session: Session, arguments: Namespace) -> int:
-    _talk(session).task_id = None
+    session.talk.task_id = None
     if arguments.text:
         return await say(session, " ".join(arguments.text))
     session.screen.note(("what you say next begins a new task", "dim"))
@@ -256,7 +252,7 @@ async def _tasks(session: Session, arguments: Namespace) -> int:
         return DONE
     shown = list(tasks)[: None if arguments.all else _LISTED]
     for name in shown:
-        _show_row(tasks, name, current=name == _talk(session).task_id)
+        _show_row(tasks, name, current=name == session.talk.task_id)
     if not tasks:
         session.screen.note("no tasks yet")
     elif len(tasks) > len(shown):
@@ -292,7 +288,7 @@ def _show_row(tasks: Mapping[str, Any], name: str, *, current: bool) -> None:
     argument("task_id", "its id, or the beginning of it", metavar="TASK"),
 )
 async def _task(session: Session, arguments: Namespace) -> int:
-    tasks, talk = await _known(session), _talk(session)
+    tasks, talk = await _known(session), session.talk
     name = only(arguments.task_id, tasks, "task")
     talk.task_id = name
     if not session.shows_json(arguments, tasks[name]):
@@ -309,12 +305,12 @@ async def _task(session: Session, arguments: Namespace) -> int:
     flag("-a", "--all", told="from its beginning"),
 )
 async def _watch(session: Session, arguments: Namespace) -> int:
-    talk = _talk(session)
+    talk = session.talk
     name = await _chosen(session, arguments.task_id)
     talk.task_id = name
     after = None if arguments.all or session.wants_json(arguments) else talk.seen.get(name)
     before = talk.seen.get(name)
-    code = await watch(session._replace(json=session.wants_json(arguments)), name, after)
+    code = await watch(replace(session, json=session.wants_json(arguments)), name, after)
     if after is not None and talk.seen.get(name) == before:
         session.screen.note(("nothing new; --all shows it from its beginning", "dim"))
     return code
@@ -323,7 +319,7 @@ async def _watch(session: Session, arguments: Namespace) -> int:
 @section("cancel", "cancel a task", "cancelling task", _CHOSEN)
 async def _cancel(session: Session, arguments: Namespace) -> int:
     task = await session.client.cancel_task(await _chosen(session, arguments.task_id))
-    name, talk = task.get("task_id"), _talk(session)
+    name, talk = task.get("task_id"), session.talk
     if name == talk.task_id:
         talk.task_id = None
     return session.tell(arguments, task, f"task {short_id(name)} {task.get('status')}")
@@ -335,14 +331,10 @@ async def _chosen(session: Session, given: str | None) -> str:
     Raises:
         MAILError: there is no such task.
     """
-    current = _talk(session).task_id
+    current = session.talk.task_id
     if given is None and current is None:
         raise MAILError("there is no current task; give its id, as /tasks lists it")
     return current if given is None and current else await resolve(session, str(given))
-
-
-def _talk(session: Session) -> Talk:
-    return session.talk or Talk()
 
 
 SAY: Final = _say

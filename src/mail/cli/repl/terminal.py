@@ -26,7 +26,7 @@ from mail.cli.repl.parsing import (
     meaning,
     split,
 )
-from mail.cli.repl.session import Session, Talk
+from mail.cli.repl.session import Session
 from mail.cli.repl.talk import learn, section
 from mail.cli.repl.view import short_id
 from mail.cli.table import Command
@@ -67,7 +67,7 @@ class TypedLines:
     def __init__(self, runner: asyncio.Runner, history: Path, session: Session) -> None:
         self._runner = runner
         self._history = CommandHistory(history)
-        self._talk = session.talk or Talk()
+        self._talk = session.talk
         self._parser = build_parser("", typed=True, more=(section,))
         self._prompt: PromptSession[str] = PromptSession(
             history=self._history,
@@ -233,7 +233,7 @@ class CommandCompleter(Completer):
     ) -> AsyncGenerator[Completion]:
         """Yield completions; ask the server where tasks, calls or agents are expected."""
         kind = self._wanted(_before(document)[0])
-        if self._session is not None and self._session.talk is not None and kind:
+        if self._session is not None and kind:
             await learn(self._session, kind)
         for completion in self.get_completions(document, complete_event):
             yield completion
@@ -254,9 +254,9 @@ class CommandCompleter(Completer):
             return [(value, "") for value in values]
         if word[:1] == "-":
             return [(flag, "") for flag in sorted(command.flags) if flag.startswith("--")]
-        talk = self._session.talk if self._session is not None else None
-        if talk is None:
+        if self._session is None:
             return ()
+        talk = self._session.talk
         agents = dict.fromkeys(sorted(talk.agents), "")
         known = {"task_id": talk.tasks, "approval_id": talk.calls, "agent": agents}
         found = known.get(self._wanted(words), {})
