@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -18,7 +17,8 @@ from mail.db.records import TokenRow
 from mail.db.urls import open_store
 from mail.server.app import create_app
 from scripts.ports import free_port
-from tests.cli.terminal import Terminal, terminal
+from tests.cli import terminal as terminals
+from tests.cli.terminal import Done, Terminal, terminal
 from tests.server import conftest as served
 from tests.server.kit import CALLERS, TOKENS, Script, Template, config, running_server
 from tests.server.test_approvals import SENT, swarm
@@ -206,15 +206,8 @@ async def test_it_is_told_how_to_start_a_server_where_none_answers(
 async def scripted(url: str, approval_id: str) -> None:
     """Look at a call, and make another task pause, as a script does."""
 
-    async def run(*words: str) -> tuple[int | None, str, str]:
-        made = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "mail.cli", *arguments(url), *words),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        out, err = await asyncio.wait_for(made.communicate(), 30)
-        return made.returncode, out.decode(), err.decode()
+    async def run(*words: str) -> Done:
+        return await terminals.run(Path.cwd(), *arguments(url), *words)
 
     code, out, _ = await run("/approvals", approval_id)
     assert code == 0 and '    "to":\n      ben\n' in out

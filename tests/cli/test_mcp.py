@@ -1,16 +1,17 @@
 """``mail mcp``: the tools on standard input and output, and what to type for known clients."""
 
-import asyncio
 import json
 import os
 import shlex
 import sys
+from pathlib import Path
 
 import pytest
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from mail.mcp.tools import tools_of
+from tests.cli.terminal import Done, run
 from tests.server.kit import TOKENS
 
 
@@ -42,16 +43,8 @@ async def test_a_server_that_is_away_is_named() -> None:
         assert answer.is_error and "cannot be reached" in answer.content[0].text
 
 
-async def mail(*words: str, **environ: str) -> tuple[int, str, str]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "mail.cli", *words),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", **environ},
-    )
-    out, err = await process.communicate()
-    return process.returncode or 0, out.decode(), err.decode()
+async def mail(*words: str, **environ: str) -> Done:
+    return await run(Path("/"), *words, **environ)
 
 
 async def test_what_to_type_for_the_clients_in_common_use() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from mail.cli import main
 from mail.cli.swarms import find_code
+from tests.cli.terminal import run
 from tests.cli.test_code_here import GREET, SWARM
 
 ROOT = Path(__file__).parents[2]
@@ -44,22 +45,14 @@ def test_the_shipped_file_is_good(capsys: pytest.CaptureFixture[str]) -> None:
     assert err == ""
 
 
-def test_code_beside_the_file_is_found_as_a_process_finds_it(tmp_path: Path) -> None:
+async def test_code_beside_the_file_is_found_as_a_process_finds_it(tmp_path: Path) -> None:
     place = tmp_path / "place"
     place.mkdir()
     (place / "greet_here.py").write_text(GREET + "\nprint('imported')\n")
     path = _write(place, _own("greet_here"))
-    done = subprocess.run(
-        [sys.executable, "-m", "mail.cli", "swarms", "validate", str(path), "--json"],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT / "src"), "PATH": ""},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {
+    done = await run(tmp_path, "swarms", "validate", str(path), "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out) == {
         "file": str(path),
         "valid": True,
         "swarms": [
@@ -73,7 +66,7 @@ def test_code_beside_the_file_is_found_as_a_process_finds_it(tmp_path: Path) -> 
         ],
         "warnings": [],
     }
-    assert done.stderr == "imported\n"
+    assert done.err == "imported\n"
 
 
 def test_a_mistake_is_one_line_and_code_1(
@@ -210,7 +203,7 @@ def test_the_current_folder_comes_before_that_of_the_file(tmp_path: Path) -> Non
     assert sys.path.count(str(here)) == 1
 
 
-def test_what_imported_code_writes_past_python_is_not_our_answer(tmp_path: Path) -> None:
+async def test_what_imported_code_writes_past_python_is_not_our_answer(tmp_path: Path) -> None:
     writes = (
         "import os, subprocess, sys\n"
         "sys.__stdout__.write('first\\n')\n"
@@ -219,17 +212,9 @@ def test_what_imported_code_writes_past_python_is_not_our_answer(tmp_path: Path)
     )
     (tmp_path / "greet_loud.py").write_text(GREET + writes)
     path = _write(tmp_path, _own("greet_loud"))
-    done = subprocess.run(
-        [sys.executable, "-m", "mail.cli", "swarms", "validate", str(path), "--json"],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT / "src"), "PATH": ""},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert json.loads(done.stdout)["valid"] is True
-    assert sorted(done.stderr.split()) == ["3", "first", "second"]
+    done = await run(tmp_path, "swarms", "validate", str(path), "--json")
+    assert json.loads(done.out)["valid"] is True
+    assert sorted(done.err.split()) == ["3", "first", "second"]
 
 
 def test_without_standard_output_the_exit_code_tells(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import sys
 from pathlib import Path
 from unittest.mock import AsyncMock
 
@@ -13,7 +12,7 @@ from mail.cli.commands import main
 from mail.client import MAILClient
 from mail.db.records import Owner
 from mail.server.app import create_app
-from tests.cli.terminal import environment
+from tests.cli.terminal import start
 from tests.server.kit import (
     CALLERS,
     TOKENS,
@@ -308,12 +307,7 @@ async def test_a_row_of_a_foreign_server_is_harmless(
 
 
 async def test_a_reader_that_leaves_early_hears_no_complaint(place: str) -> None:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "mail.cli", "tasks", "list"),
-        env=environment(Path.cwd()),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+    process = await start(Path.cwd(), "tasks", "list")
     process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]
     assert process.stderr is not None
     assert await process.stderr.read() == b""

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mail.core.agents import AgentFunction
     from mail.llm.provider_env import ModelUse
     from mail.llm.request import ToolFormat
-    from mail.testing.model_check import Finding, ModelCheck
+    from mail.testing.model_check import ModelCheck
 
 _SECONDS: Final = 300.0
 _CHECKER: Final = "check"
@@ -165,44 +165,33 @@ class _Subject:
     JSON,
 )
 def _check(arguments: Namespace) -> int:
-    with configured(arguments.config):
-        return _checked(arguments)
-
-
-def _checked(arguments: Namespace) -> int:
     from mail.llm.litellm_model import load_library
-    from mail.llm.provider_env import missing_variables, model_problem
-
-    with stdout_to_stderr():
-        subject = _subject(arguments)
-        litellm = load_library()
-        problem = model_problem(litellm, subject.use, in_name=False)
-        missing = missing_variables(litellm, subject.use)
-    if problem and not missing:
-        raise ConfigError(f"model '{subject.use.model}' cannot be used: {problem}")
-    row = _row(litellm, subject)
-    sends = not (problem or arguments.dry_run)
-    with stdout_to_stderr(), silent(), _stand_ins([] if sends else missing):
-        check = asyncio.run(_converse(subject, arguments.timeout, send=sends))
-    check.findings.append(row)
-    return _tell(arguments, subject, check, problem, None if sends else missing)
-
-
-def _row(litellm: Any, subject: _Subject) -> "Finding":
-    """Tell what MAIL goes by."""
     from mail.llm.ollama import names_of
     from mail.llm.profiles import PROXY_PREFIX, overrides_for, profile_of
+    from mail.llm.provider_env import missing_variables, model_problem
     from mail.testing.model_check import Finding
 
-    use = subject.use
-    name = f"{PROXY_PREFIX}{use.model.removeprefix(PROXY_PREFIX)}" if use.use_proxy else use.model
-    own = {} if subject.llm else getattr(subject.function, "model_profile", {})
-    given = overrides_for(name, own, also=names_of(name))
-    profile = profile_of(litellm, name, use.tool_format, given, address=use.endpoint.base)
+    with configured(arguments.config):
+        with stdout_to_stderr():
+            subject = _subject(arguments)
+            use, litellm = subject.use, load_library()
+            problem = model_problem(litellm, use, in_name=False)
+            missing = missing_variables(litellm, use)
+        if problem and not missing:
+            raise ConfigError(f"model '{use.model}' cannot be used: {problem}")
+        bare = use.model.removeprefix(PROXY_PREFIX)
+        name = f"{PROXY_PREFIX}{bare}" if use.use_proxy else use.model
+        own = {} if subject.llm else getattr(subject.function, "model_profile", {})
+        given = overrides_for(name, own, also=names_of(name))
+        profile = profile_of(litellm, name, use.tool_format, given, address=use.endpoint.base)
+        sends = not (problem or arguments.dry_run)
+        with stdout_to_stderr(), silent(), _stand_ins([] if sends else missing):
+            check = asyncio.run(_converse(subject, arguments.timeout, send=sends))
     rows = "row" if "," not in profile.row else "rows"
-    text = f"{rows} {profile.row or '-'} of 'mail models', wire format {profile.wire}"
-    also = f"; set by you: {', '.join(given)}" if given else ""
-    return Finding("profile", "ok", text + also)
+    told = f"{rows} {profile.row or '-'} of 'mail models', wire format {profile.wire}"
+    told += f"; set by you: {', '.join(given)}" if given else ""
+    check.findings.append(Finding("profile", "ok", told))
+    return _tell(arguments, subject, check, problem, None if sends else missing)
 
 
 def _subject(arguments: Namespace) -> _Subject:
@@ -211,6 +200,10 @@ def _subject(arguments: Namespace) -> _Subject:
     Raises:
         ConfigError: there is no such agent or swarm, or the arguments do not fit together.
     """
+    from mail.llm.provider_env import ModelUse
+    from mail.llm.request import DEFAULT_ENDPOINT
+    from mail.llm.resolve import is_scripted
+
     if arguments.agent is None and arguments.swarm is None:
         return _bare(arguments)
     for given in ("effort", "tool_format"):
@@ -218,33 +211,21 @@ def _subject(arguments: Namespace) -> _Subject:
             name = given.replace("_", "-")
             raise ConfigError(f"--{name} goes without --agent: an agent has settings of its own")
     agent, place = _agent(arguments)
-    own = agent.agent_params
-    asked = str(own.get("llm", getattr(agent.function, "llm", "")))
-    llm = arguments.model or asked
-    if not arguments.model:
-        _check_asks_provider(agent.name, llm, own)
-    from mail.llm.provider_env import ModelUse
-    from mail.llm.request import DEFAULT_ENDPOINT
-
-    use_proxy = own.get("use_proxy")
+    own, function, llm = agent.agent_params, agent.function, arguments.model
+    use_proxy, endpoint = own.get("use_proxy"), DEFAULT_ENDPOINT
     if use_proxy is None:
-        use_proxy = bool(getattr(agent.function, "use_proxy", False))
-    endpoint = getattr(agent.function, "endpoint", DEFAULT_ENDPOINT)
-    if arguments.model:
-        endpoint = DEFAULT_ENDPOINT
+        use_proxy = bool(getattr(function, "use_proxy", False))
+    if not llm:
+        llm = str(own.get("llm", getattr(function, "llm", "")))
+        endpoint = getattr(function, "endpoint", endpoint)
+        if not llm or is_scripted(llm) or own.get("model") is not None:
+            raise ConfigError(
+                f"agent '{agent.name}' asks no provider's model; name one to check the agent with: "
+                f"mail models check MODEL --agent {agent.name}"
+            )
     use = ModelUse(agent.name, llm, agent.tool_format, use_proxy, endpoint)
     title = f"{llm}, as {agent.name} of {place} asks it"
-    return _Subject(title, agent.function, use, arguments.model, agent.can_complete_tasks)
-
-
-def _check_asks_provider(agent: str, llm: str, params: Mapping[str, Any]) -> None:
-    from mail.llm.resolve import is_scripted
-
-    if not llm or is_scripted(llm) or params.get("model") is not None:
-        raise ConfigError(
-            f"agent '{agent}' asks no provider's model; name one to check the agent with: "
-            f"mail models check MODEL --agent {agent}"
-        )
+    return _Subject(title, function, use, arguments.model, agent.can_complete_tasks)
 
 
 def _bare(arguments: Namespace) -> _Subject:

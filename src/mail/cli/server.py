@@ -1,7 +1,8 @@
 """``mail server``: combine flags, ``mail.toml`` and defaults, then run the server."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -103,25 +104,23 @@ def build_config(arguments: Namespace) -> "ServerConfig":
     )
 
 
+_FLAGS: Final[Mapping[str, Mapping[str, str]]] = {
+    "server": {name: name for name in ("host", "port", "reload", "debug", "log_format")},
+    "server.swarm": {
+        "name": "swarm_name",
+        "source": "swarm_source",
+        "registry_file": "swarm_registry",
+    },
+    "server.settings": {"print_llm_streams": "print_llm_streams"},
+    "server.store": {"url": "store"},
+}
+"""By table the fields that a flag sets, each with the flag."""
+
+
 def _flags(arguments: Namespace) -> dict[str, dict[str, Any]]:
     """Return the values of the given flags, by table."""
+    given = {name: value for name, value in vars(arguments).items() if value is not None}
     return {
-        "server": _given(
-            host=arguments.host,
-            port=arguments.port,
-            reload=arguments.reload,
-            debug=arguments.debug,
-            log_format=arguments.log_format,
-        ),
-        "server.swarm": _given(
-            name=arguments.swarm_name,
-            source=arguments.swarm_source,
-            registry_file=arguments.swarm_registry,
-        ),
-        "server.settings": _given(print_llm_streams=arguments.print_llm_streams),
-        "server.store": _given(url=arguments.store),
+        table: {field: given[flag] for field, flag in fields.items() if flag in given}
+        for table, fields in _FLAGS.items()
     }
-
-
-def _given(**flags: Any) -> dict[str, Any]:
-    return {name: value for name, value in flags.items() if value is not None}

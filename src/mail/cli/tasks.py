@@ -111,11 +111,10 @@ async def _task_delete(session: Session, arguments: Namespace) -> int:
     OWNER,
 )
 async def _set_aside(session: Session, arguments: Namespace) -> int:
-    task_id, owner, at_prompt = arguments.task_id, arguments.owner, hasattr(arguments, "after")
-    after = arguments.after if at_prompt else 0
+    task_id, owner, after = arguments.task_id, arguments.owner, vars(arguments).get("after", 0)
     page = await session.client.get_set_aside(task_id, after=after, owner=owner)
     found = list(page["mail"])
-    while not at_prompt and page["next_after"] is not None:
+    while session.lists and page["next_after"] is not None:
         page = await session.client.get_set_aside(task_id, after=page["next_after"], owner=owner)
         found += page["mail"]
     rows = [
@@ -131,7 +130,7 @@ async def _set_aside(session: Session, arguments: Namespace) -> int:
     ]
     return session.tell_table(
         arguments,
-        page if at_prompt else found,
+        found if session.lists else page,
         _ASIDE_COLUMNS,
         rows,
         nothing="no mail of this task is set aside",

@@ -70,13 +70,10 @@ class EventStream:
         self._response = response
         self._replay = replay
         self._until_terminal = until_terminal
-        self._replaying = not until_terminal
         self._reconnect = reconnect
         self._repeats = repeats
         self._attempt = 0
         self._asked = 0.0
-        self._ended = False
-        self._answered = False
         self._events = self._run()
 
     def __aiter__(self) -> Self:
@@ -100,6 +97,10 @@ class EventStream:
         self._response.close()
 
     async def _run(self) -> AsyncGenerator[SSEEvent]:
+        import aiohttp
+
+        replaying = not self._until_terminal
+        ended = answered = False
         while True:
             drained = False
             broken: Exception | None = None
@@ -107,36 +108,30 @@ class EventStream:
                 async with aclosing(self._read()) as events:
                     async for event in events:
                         yield event
-                        if self._ends_at(event):
+                        ended = event.event in TERMINAL_KINDS
+                        answered = answered or ended
+                        # The response to a POST ends with the terminal event of its own message.
+                        # Only the server knows which: another run of the task may end earlier.
+                        if ended and self._until_terminal and replaying:
                             return
                         if drained := event.event == "server_drain":
                             break
-            except _broken_types() as error:
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 broken = error
             finally:
                 self._response.close()
             # Only a repeat of the request can tell whether a last terminal event was its own.
-            known = self._ended and not (self._repeats and broken is not None)
-            if known or (broken is None and not drained and self._is_over()):
-                if self._until_terminal and not self._answered:
+            known = ended and not (self._repeats and broken is not None)
+            unknown = self.task_id is None or self.last_event_id is None
+            is_over = replaying or (unknown and not self._repeats)  # at a regular end
+            if known or (broken is None and not drained and is_over):
+                if self._until_terminal and not answered:
                     raise _lost(self.task_id, "ended without an answer")
                 return
+            if not self._repeats and (self.task_id is None or (unknown and not replaying)):
+                raise _lost(self.task_id) from broken
             await self._connect_again(broken)
-
-    def _ends_at(self, event: SSEEvent) -> bool:
-        """Tell whether the stream ends with this event, whatever follows on the connection.
-
-        The response to a POST ends with the terminal event of its own message. Only the server
-        knows which one that is: another caller's run of the same task may end earlier.
-        """
-        self._ended = event.event in TERMINAL_KINDS
-        self._answered = self._answered or self._ended
-        return self._ended and self._until_terminal and self._replaying
-
-    def _is_over(self) -> bool:
-        """Tell whether a regular end of the response is the end of the stream."""
-        unknown = self.task_id is None or self.last_event_id is None
-        return self._replaying or (unknown and not self._repeats)
+            replaying = not self._repeats
 
     async def _read(self) -> AsyncGenerator[SSEEvent]:
         parser = SSEParser()
@@ -168,9 +163,6 @@ class EventStream:
         return True
 
     async def _connect_again(self, broken: Exception | None) -> None:
-        unknown = self.task_id is None or (self.last_event_id is None and not self._replaying)
-        if unknown and not self._repeats:
-            raise _lost(self.task_id) from broken
         while self._attempt < self._reconnect.tries:
             await asyncio.sleep(self._reconnect.wait(self._attempt, self._asked))
             self._attempt += 1
@@ -182,19 +174,12 @@ class EventStream:
                     raise
                 broken = error
             else:
-                self._replaying = not self._repeats
                 return
         raise _lost(self.task_id) from broken
 
 
 async def _whole(response: "aiohttp.ClientResponse") -> AsyncIterator[bytes]:
     yield await response.read()
-
-
-def _broken_types() -> tuple[type[Exception], ...]:
-    import aiohttp
-
-    return (aiohttp.ClientError, TimeoutError, OSError)
 
 
 def _lost(task_id: str | None, how: str = "broke") -> ClientHTTPError:

@@ -179,8 +179,11 @@ def at_shell(
     def made(run: Run) -> Run:
         async def door(arguments: Namespace) -> None:
             async with _asked(arguments, needs, writes=writes) as session:
-                for one in getattr(arguments, f"{each}s") if each else [None]:
-                    setattr(arguments, each or "each", one)
+                if not each:
+                    await run(session, arguments)
+                    return
+                for one in getattr(arguments, f"{each}s"):
+                    setattr(arguments, each, one)
                     await run(session, arguments)
 
         return door

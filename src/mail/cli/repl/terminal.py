@@ -16,6 +16,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
 from mail.cli.common import cleaned, one_line
+from mail.cli.repl.commands import COMMANDS
 from mail.cli.repl.loop import LineCleared, may_be_key
 from mail.cli.repl.parsing import (
     HELP,
@@ -41,16 +42,13 @@ _PLAIN: Final = re.compile(r"[\w.:@+-]{1,100}")
 _AGENT_FLAGS: Final = ("-e", "--entrypoint")
 _TASK_FLAGS: Final = ("-tid", "--task-id")
 _IDS: Final = ("task_id", "approval_id")
-_WITH_SECRETS: Final = (
-    "l",
-    "login",
-    "mi",
-    "msg-i",
-    "message-interswarm",
-    "sr",
-    "swarm-r",
-    "swarm-register",
-)
+_TOKENS: Final = frozenset({"api_key", "user_token", "auth_token"})
+_WITH_SECRETS: Final = [
+    name
+    for command in COMMANDS
+    if any(param.name in _TOKENS for param in command.params)
+    for name in command.names
+]
 
 
 class TypedLines:
