@@ -54,8 +54,8 @@ async def _ingest(arguments: Namespace) -> None:
     from mail.config.stdlib import EmailConfig
     from mail.stdlib.email.backends import open_backend
 
-    mailbox = await asyncio.to_thread(open_backend, EmailConfig())
     async with connected(arguments, "say with --url which server handles the emails") as client:
+        mailbox = await asyncio.to_thread(open_backend, EmailConfig())
         taker = _Ingest(arguments, mailbox, client)
         if not await taker.take():
             print(cleaned(f"no new emails in {mailbox.place}"), file=sys.stderr)

@@ -55,48 +55,6 @@ class Reconnect:
         return min(max(own, asked if attempt else 0.0), self.longest_wait)
 
 
-async def repeated(send: Callable[[], Awaitable[T]], seconds: float, reconnect: Reconnect) -> T:
-    """Send a request until it gets a response, as long as a retry can help and there is time.
-
-    A retry can help after a lost connection, and after a 503 with ``Retry-After``.
-
-    Args:
-        send: Sends the request with its key.
-        seconds: Time limit for all attempts together.
-        reconnect: The retry limits.
-
-    Raises:
-        ClientHTTPError: from the last attempt, or because the time is up.
-    """
-    loop = asyncio.get_running_loop()
-    ends = loop.time() + seconds
-    attempt = 0
-    while True:
-        try:
-            async with asyncio.timeout_at(ends):
-                return await send()
-        except TimeoutError as error:
-            raise ClientHTTPError("MAIL client request failed: no response in time") from error
-        except ClientHTTPError as error:
-            wait = _wait_after(error, attempt, reconnect)
-            if wait is None or attempt >= reconnect.tries or loop.time() + wait >= ends:
-                raise
-        attempt += 1
-        await asyncio.sleep(wait)
-
-
-def _wait_after(error: ClientHTTPError, attempt: int, reconnect: Reconnect) -> float | None:
-    """Return how long to wait before a retry; None if a retry would not help."""
-    import aiohttp
-
-    if error.status == _UNAVAILABLE:
-        return error.retry_after
-    if isinstance(error.__cause__, TimeoutError | aiohttp.ClientSSLError):
-        return None
-    lost = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, OSError)
-    return reconnect.wait(attempt) if isinstance(error.__cause__, lost) else None
-
-
 class HTTPClient:
     """Requests to one server.
 
@@ -169,7 +127,7 @@ class HTTPClient:
             method: The HTTP method.
             path: Path below the base URL.
             body: The JSON body; fields that are None are not sent.
-            key: An idempotency key; see `repeated`.
+            key: An idempotency key; see `_repeated`.
             query: What stands behind the path; fields that are None are not sent.
             headers: Further headers.
 
@@ -203,9 +161,37 @@ class HTTPClient:
         return await self._repeated(once, key)
 
     async def _repeated(self, send: Callable[[], Awaitable[T]], key: str | None) -> T:
+        """Send a request; with an idempotency key, until it gets a response.
+
+        It is repeated within the client's timeout as long as that can help: after a lost
+        connection, and after a 503 with ``Retry-After``.
+        """
         if key is None:
             return await send()
-        return await repeated(send, self.config.timeout, self.reconnect)
+        import aiohttp
+
+        lost = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, OSError)
+        final = (TimeoutError, aiohttp.ClientSSLError)
+        loop = asyncio.get_running_loop()
+        ends, attempt = loop.time() + self.config.timeout, 0
+        while True:
+            wait = None
+            try:
+                async with asyncio.timeout_at(ends):
+                    return await send()
+            except TimeoutError as error:
+                raise ClientHTTPError("MAIL client request failed: no response in time") from error
+            except ClientHTTPError as error:
+                cause = error.__cause__
+                if error.status == _UNAVAILABLE:
+                    wait = error.retry_after
+                elif isinstance(cause, lost) and not isinstance(cause, final):
+                    wait = self.reconnect.wait(attempt)
+                in_time = wait is not None and loop.time() + wait < ends
+                if wait is None or not in_time or attempt >= self.reconnect.tries:
+                    raise
+            attempt += 1
+            await asyncio.sleep(wait)
 
     async def _open_stream(
         self,
@@ -223,7 +209,7 @@ class HTTPClient:
             method: The HTTP method.
             path: Path below the base URL.
             body: The JSON body; fields that are None are not sent.
-            key: An idempotency key; see `repeated`.
+            key: An idempotency key; see `_repeated`.
             after: The last event that was seen.
             kinds: The content types that the response may have.
 
