@@ -1,4 +1,4 @@
-# The MAIL server in a container; docs/docker.md tells how to build and run it.
+# The MAIL server in a container; see docs/deployment.md#docker.
 
 ARG PYTHON=3.12
 
