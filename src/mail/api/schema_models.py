@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from mail.core.runtime.action_runner import check_action_arguments
+from mail.core.runtime.tool_dispatch import check_action_arguments
 from mail.errors import ToolError
 
 
