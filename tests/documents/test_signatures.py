@@ -1,7 +1,6 @@
 """The signatures of the documents: each parameter by its name, in its place, with its default."""
 
 import ast
-import importlib
 import inspect
 import re
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 from mail.client import MAILClient
+from tests.documents.test_names import find
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -100,14 +100,6 @@ SIGNATURES = {
 """Callable to what the documents say of it."""
 
 
-def _find(path: str) -> Any:
-    module, _, name = path.partition(":")
-    found: Any = importlib.import_module(module)
-    for part in name.split("."):
-        found = getattr(found, part)
-    return found
-
-
 def _documented(text: str) -> list[tuple[str, Any]]:
     """Read a parameter list into names and defaults; ``...`` stands for no default."""
     node = ast.parse(f"def f({text}): ...").body[0]
@@ -119,7 +111,7 @@ def _documented(text: str) -> list[tuple[str, Any]]:
 
 @pytest.mark.parametrize("path", SIGNATURES)
 def test_a_documented_signature_is_the_real_one(path: str) -> None:
-    found = _find(path)
+    found = find(path)
     parameters = [one for one in inspect.signature(found).parameters.values() if one.name != "self"]
     documented = _documented(SIGNATURES[path])
     for (name, default), real in zip(documented, parameters, strict=False):
