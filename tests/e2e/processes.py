@@ -15,12 +15,10 @@ from typing import Any
 
 import httpx
 
-from mail.auth.callers import hash_token
-from mail.db.records import TokenRow
-from mail.db.urls import open_store
 from scripts.ports import free_port
 from tests.e2e.evidence import Evidence
 from tests.e2e.served import Options, provide, serve_logged
+from tests.server.kit import know
 
 ROOT = Path(__file__).parents[2]
 PROVIDER_KEY = "provider-key-Zq81Xw77Kd20"
@@ -84,12 +82,7 @@ class Place:
 
     async def make_tokens(self) -> None:
         """Make the callers' tokens, as ``mail token create`` does."""
-        store = open_store(self.store_url, exclusive=False)
-        await store.open()
-        for who, (role, token) in TOKENS.items():
-            now = "2026-01-01T00:00:00+00:00"
-            await store.put_token(TokenRow(hash_token(token), role, who, now))
-        await store.close()
+        await know(self.store_url, *((token, role, who) for who, (role, token) in TOKENS.items()))
 
     async def start(self, kill: str = "", **options: Any) -> None:
         """Start a server and wait until it answers."""
@@ -98,7 +91,7 @@ class Place:
             "OPENAI_API_KEY": PROVIDER_KEY,
             "LITELLM_PROXY_API_BASE": f"http://127.0.0.1:{self.provider_port}/v1",
             "MAIL_LOG_LEVEL": "DEBUG",
-        }
+        } | options.pop("environment", {})
         made = Options(
             folder=str(self.folder),
             port=self.port,

@@ -9,10 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from mail.auth.callers import hash_token
-from mail.db.records import TokenRow
-from mail.db.urls import open_store
 from tests.e2e.processes import Place
+from tests.server.kit import know
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
@@ -24,12 +22,7 @@ MIB = 1024 * 1024
 async def served(folder: Path) -> AsyncIterator[Place]:
     """Run a server for two participants, whose tokens are their names and some more."""
     place = Place(folder, 0)
-    store = open_store(place.store_url, exclusive=False)
-    await store.open()
-    for name in NAMES:
-        row = TokenRow(hash_token(token(name)), "agent", name, "2026-01-01T00:00:00+00:00")
-        await store.put_token(row)
-    await store.close()
+    await know(place.store_url, *((token(name), "agent", name) for name in NAMES))
     try:
         await place.start(participants=NAMES)
         yield place

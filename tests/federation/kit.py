@@ -14,7 +14,6 @@ import httpx
 from fastapi import FastAPI
 
 from mail.api import MAILAction, MAILAgentTemplate, MAILSwarmTemplate
-from mail.auth.callers import hash_token
 from mail.config.server import (
     FederationConfig,
     LimitsConfig,
@@ -24,7 +23,6 @@ from mail.config.server import (
     SwarmConfig,
 )
 from mail.db.memory import MemoryStore
-from mail.db.records import TokenRow
 from mail.db.store import Store
 from mail.db.urls import open_store
 from mail.factories.action import LiteLLMActionAgentFunction
@@ -33,9 +31,8 @@ from mail.factories.supervisor import LiteLLMSupervisorFunction
 from mail.llm.script import Script
 from mail.llm.scripted import ScriptedModel
 from mail.server.app import create_app
-from tests.server.kit import Server, registry_file, running_server
+from tests.server.kit import NOW, Server, put_tokens, registry_file, running_server
 
-NOW = "2026-01-01T00:00:00+00:00"
 PEOPLE = {"ines": "user", "otto": "user", "root": "admin"}
 
 
@@ -161,13 +158,6 @@ async def until(check: Callable[[], Any], seconds: float = 30.0) -> Any:
             await asyncio.sleep(0.02)
 
 
-async def _tokens(store: Store, name: str, others: Sequence[str]) -> None:
-    await store.open()
-    roles = {**PEOPLE, **dict.fromkeys(others, "agent"), name: "agent"}
-    for who, role in roles.items():
-        await store.put_token(TokenRow(hash_token(token_of(who, name)), role, who, NOW))
-
-
 async def register(node: Node, other: Node, **more: Any) -> None:
     """Let one server know another."""
     told = {
@@ -191,7 +181,10 @@ async def started(
     """Serve one swarm; the others have tokens there and are not registered yet."""
     name = template.name
     used = store or MemoryStore()
-    await _tokens(used, name, others)
+    await used.open()
+    roles = {**PEOPLE, **dict.fromkeys(others, "agent"), name: "agent"}
+    people = [(token_of(who, name), role, who) for who, role in roles.items()]
+    await put_tokens(used, *people)
     app = create_app(config or settings(name), template=template, store=used)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(used.close)

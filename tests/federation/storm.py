@@ -19,10 +19,8 @@ from typing import Any
 
 import httpx
 
-from mail.auth.callers import hash_token
-from mail.db.records import TokenRow
-from mail.db.urls import open_store
 from scripts.ports import free_port
+from tests.server.kit import know
 
 ROOT = Path(__file__).parents[2]
 ADMIN = "mail_storm-admin-Hc62Ty05Qm17Sd80Wf43"
@@ -255,14 +253,8 @@ async def _make_side(folder: Path, name: str, peer: str, chance: random.Random) 
     factory = ("asker", "Asker", "worker@south") if name == "north" else ("worker", "Worker")
     (folder / "swarms.json").write_text(_swarm(name, *factory))
     token = f"mail_storm-{peer}-at-{name}-Zq81Xw77Kd20"
-    store = open_store(f"sqlite:///{folder / 'mail.db'}")
-    await store.open()
-    now = "2026-01-01T00:00:00+00:00"
-    for role, who, secret in (
-        ("admin", "root", ADMIN), ("user", "ann", USER), ("agent", peer, token),
-    ):  # fmt: skip
-        await store.put_token(TokenRow(hash_token(secret), role, who, now))
-    await store.close()
+    people = ((ADMIN, "admin", "root"), (USER, "user", "ann"), (token, "agent", peer))
+    await know(f"sqlite:///{folder / 'mail.db'}", *people)
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),

@@ -291,15 +291,6 @@ async def test_a_token_names_the_swarm_that_its_registration_names(node: Node) -
     assert "several swarms" in answer.json()["detail"]
 
 
-async def test_exposing_fewer_agents_narrows_whom_peers_reach() -> None:
-    async with started(weather(), [HARBOUR], config=settings(WEATHER, ["wind"])) as node:
-        await know(node, HARBOUR)
-        for agent, status in (("wind", 200), ("chief", 400), ("cellar", 400)):
-            to = {"address_type": "agent", "address": f"{agent}@{WEATHER}"}
-            answer = await send(node, wrapper(HARBOUR, WEATHER, p_recipient=to), HARBOUR)
-            assert answer.status_code == status, answer.text
-
-
 @pytest.mark.parametrize(
     ("expose", "reached"), [(None, {"chief", "desk", "wind"}), (["wind", "cellar"], {"wind"})]
 )

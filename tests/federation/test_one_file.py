@@ -20,14 +20,12 @@ import httpx
 import pytest
 
 from mail.auth.callers import hash_token
-from mail.db.records import TokenRow
-from mail.db.sqlite.driver import SQLiteStore
 from scripts.ports import free_port
+from tests.server.kit import know
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(170)]
 
 ROOT = Path(__file__).parents[2]
-NOW = "2026-01-01T00:00:00+00:00"
 SWARMS = ("swarm-alpha", "swarm-beta")
 REMOTE = {"swarm-alpha": "math@swarm-beta", "swarm-beta": "weather@swarm-alpha"}
 CALLERS = {"root": "admin", "ines": "user", "swarm-alpha": "agent", "swarm-beta": "agent"}
@@ -57,11 +55,8 @@ class Folder:
         """Write the settings, and make everybody's token."""
         shutil.copy(ROOT / "swarms.json", self.path)
         (self.path / "mail.toml").write_text(SETTINGS, encoding="utf-8")
-        store = SQLiteStore(self.path / "mail.db")
-        await store.open()
-        for who, role in CALLERS.items():
-            await store.put_token(TokenRow(hash_token(token_of(who)), role, who, NOW))
-        await store.close()
+        people = [(token_of(who), role, who) for who, role in CALLERS.items()]
+        await know(f"sqlite:///{self.path / 'mail.db'}", *people)
 
     async def start(self, swarm: str) -> None:
         """Start a swarm's server, and wait until it answers."""

@@ -268,14 +268,6 @@ async def test_a_signature_that_is_not_right_is_refused_and_logged(
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_mail_that_was_signed_for_one_route_is_not_taken_on_the_other(node: Node) -> None:
-    headers, body = signed(mail())
-    answer = await deliver(node, headers, body, route="back")
-    assert answer.status_code == 401, answer.text
-    assert "does not fit" in answer.json()["detail"]
-
-
-@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("end", ["?", "#", "?x="])
 async def test_the_host_header_says_nothing_of_the_path(node: Node, end: str) -> None:
     """A made-up host must not bring along the path that was signed."""

@@ -11,27 +11,14 @@ import sys
 
 import httpx
 
-from mail.auth.builtin import hash_token
 from mail.config.server import LimitsConfig
-from mail.db.records import TokenRow
-from mail.db.store import Store
 from mail.db.urls import open_store
 from mail.egress.client import EgressPolicy
 from mail.net.peers import PeerAccess
 from mail.server.run import run_server
 from mail.services import approvals
-from tests.server.kit import CALLERS, TOKENS
+from tests.server.kit import know
 from tests.support.till import settings, till
-
-
-async def add_callers(store: Store) -> None:
-    """Let a store know the tokens of the known callers."""
-    await store.open()
-    for who, (role, identifier) in CALLERS.items():
-        await store.put_token(
-            TokenRow(hash_token(TOKENS[who]), role, identifier, "2026-01-01T00:00:00+00:00")
-        )
-    await store.close()
 
 
 def no_packets() -> PeerAccess:
@@ -50,7 +37,7 @@ def main() -> None:
     parser.add_argument("--shipped-limits", action="store_true")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
-    asyncio.run(add_callers(open_store(arguments.store)))
+    asyncio.run(know(arguments.store))
     config = settings(
         debug=True, max_running_tasks=0, max_streams=0, max_requests=0, anonymous_rate=0.0
     )

@@ -1,10 +1,8 @@
 """`OutboxSender`: order, retries, the circuit breaker, and that nothing is lost or told twice."""
 
 import asyncio
-import json
 import random
 import time
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -124,56 +122,6 @@ async def test_a_peer_gets_only_so_much_at_once_and_others_do_not_wait(tmp_path:
         await a_while(0.1)
         assert slow.held == 3
         slow.answers.set()
-
-
-class SlowRouter:
-    """Delivers to all swarms but ``quick`` when `release` is set."""
-
-    def __init__(self) -> None:
-        self.release = asyncio.Event()
-        self.flying: Counter[str] = Counter()
-        self.most: Counter[str] = Counter()
-
-    async def deliver(self, message: Any, direction: str) -> dict[str, Any]:
-        target = message["target_swarm"]
-        self.flying[target] += 1
-        self.most[target] = max(self.most[target], self.flying[target])
-        try:
-            if target != "quick":
-                await self.release.wait()
-        finally:
-            self.flying[target] -= 1
-        return {"local_runner": f"swarm:alpha@{target}"}
-
-
-@pytest.mark.parametrize(("peers", "least"), [(12, 4), (300, 1)])
-async def test_peers_that_take_long_leave_room_for_others(
-    tmp_path: Path, peers: int, least: int
-) -> None:
-    store, router = WaitingMail(), SlowRouter()
-    each = 40 if peers < 100 else 3
-    for peer in range(peers):
-        for number in range(each):
-            store.add(f"slow-{peer}", f"task-{number}")
-    registry = SwarmRegistry("alpha", "http://127.0.0.1:8000", str(tmp_path / "alpha.json"))
-    sender = OutboxSender(store, "alpha", registry, router, store.settle, FAST)  # type: ignore[arg-type]
-    await sender.start()
-    slow = [f"slow-{peer}" for peer in range(peers)]
-    await until(lambda: all(router.flying[name] >= least for name in slow))
-    waits = []
-    for number in range(20):
-        store.add("quick", f"task-{number}")
-        began = time.monotonic()
-        sender.wake(["quick"])
-        await until(lambda done=number: len(store.settled) == done + 1)
-        waits.append(time.monotonic() - began)
-    assert min(waits) < 0.1
-    assert max(router.most.values()) <= FAST.per_peer
-    assert router.flying.total() <= FAST.at_once + peers
-    router.release.set()
-    await until(lambda: len(store.settled) == 20 + peers * each, 30)
-    await sender.stop()
-    await registry.aclose()
 
 
 async def test_mail_goes_back_to_a_peer_that_takes_part_by_now(tmp_path: Path) -> None:
@@ -327,20 +275,6 @@ async def test_what_is_wrong_with_the_mail_itself_is_told_at_once(
     assert len(posted(peer)) == 1
 
 
-async def test_mail_for_a_peer_that_never_takes_it_is_given_up_in_the_end(tmp_path: Path) -> None:
-    store = WaitingMail()
-    settings = replace(FAST, give_up_after=0.3)
-    async with (
-        Refusing(name="beta") as peer,
-        sending(tmp_path, store, peer, settings=settings),
-    ):
-        peer.refusal = 401, "unknown key"
-        store.add("beta")
-        await until_sent(store)
-    assert store.outcomes() == ["delayed", "undeliverable"]
-    assert "the last attempt: HTTP status code 401" in store.settled[1][1].reason
-
-
 async def test_a_first_failure_is_told_once_and_mail_arrives_in_the_end(tmp_path: Path) -> None:
     store = WaitingMail()
     async with LoopbackPeer(name="beta") as peer, sending(tmp_path, store, peer) as sender:
@@ -363,36 +297,6 @@ async def test_a_first_failure_is_told_once_and_mail_arrives_in_the_end(tmp_path
     ids = posted(peer)
     assert ids[-2:] == [row.message_id for row in rows]
     assert set(ids[:-2]) == {rows[0].message_id}
-
-
-async def test_a_refusal_for_good_is_told_at_once_and_the_next_mail_goes_on(
-    tmp_path: Path,
-) -> None:
-    store = WaitingMail()
-    async with (
-        LegacyPeer(name="beta", callers={"tok": "alpha"}) as peer,
-        sending(tmp_path, store, peer) as sender,
-    ):
-        bad = store.add("beta")
-        wrapper = json.loads(bad.wrapper) | {"task_owner": None}
-        store.rows[bad.id] = bad._replace(wrapper=json.dumps(wrapper))
-        store.add("beta")
-        sender.wake(["beta"])
-        await until(lambda: len(store.settled) == 2)
-    assert store.outcomes() == ["undeliverable", "delivered"]
-    assert "parameter 'task_owner' must be a str, got NoneType" in store.settled[0][1].reason
-    assert store.rows[bad.id].state == "dead"
-
-
-async def test_an_unreachable_peer_is_reported_and_tried_again(tmp_path: Path) -> None:
-    store = WaitingMail()
-    async with LoopbackPeer(name="beta") as peer, sending(tmp_path, store, peer) as sender:
-        await peer.__aexit__(None, None, None)
-        store.add("beta")
-        sender.wake(["beta"])
-        await until(lambda: store.rows[1].attempts >= 3)
-        assert store.outcomes() == ["delayed"]
-        assert store.settled[0][1].reason == "the connection failed"
 
 
 async def test_an_unknown_peer_may_be_registered_again(tmp_path: Path) -> None:
@@ -546,12 +450,6 @@ async def test_an_agent_is_told_within_seconds_of_a_peer_that_hangs(tmp_path: Pa
     assert len(posted(peer)) == 1
 
 
-async def test_mail_that_got_no_answer_waits_for_seconds_at_most() -> None:
-    settings = SendingSettings()
-    longest = max(settings.pause(20, settings.longest_unanswered) for _ in range(200))
-    assert 5.0 < longest <= settings.longest_unanswered < max(settings.pause(20) for _ in range(99))
-
-
 async def test_old_mail_is_given_up_with_the_reason(tmp_path: Path) -> None:
     settings = replace(FAST, give_up_after=3600)
     store = WaitingMail()
@@ -693,55 +591,6 @@ async def test_what_cannot_be_committed_yet_takes_no_room(tmp_path: Path) -> Non
     assert len(posted(peer)) == 7
 
 
-async def test_too_much_that_cannot_be_committed_is_sent_again_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mail.net.outbox._MOST_GROUNDED", 2)
-    store = WaitingMail()
-
-    async def settle(owner: Owner, row: OutboxRow, outcome: DeliveryOutcome) -> None:
-        raise ShuttingDown
-
-    for number in range(5):
-        store.add("beta", f"away-{number}")
-    async with (
-        LoopbackPeer(name="beta") as peer,
-        sending(tmp_path, store, peer, settle=settle) as sender,
-    ):
-        await until(lambda: sum(1 for row in store.rows.values() if row.next_at) >= 3)
-        await until(lambda: len(sender._flights) <= 2)
-    assert len(posted(peer)) == 5
-    assert all(row.state == "waiting" for row in store.rows.values())
-
-
-async def test_hundreds_that_cannot_be_committed_do_not_stop_new_mail(tmp_path: Path) -> None:
-    store, busy = WaitingMail(), True
-
-    async def settle(owner: Owner, row: OutboxRow, outcome: DeliveryOutcome) -> None:
-        if busy and row.task_id.startswith("away"):
-            raise ShuttingDown
-        await store.settle(owner, row, outcome)
-
-    for number in range(600):
-        store.add("beta", f"away-{number}")
-    async with routing(tmp_path) as router:
-        sender = OutboxSender(store, "alpha", router.swarm_registry, Taking(), settle, FAST)  # type: ignore[arg-type]
-        await sender.start()
-        store.add("beta", "here")
-        sender.wake(["beta"])
-        await until(lambda: store.outcomes() == ["delivered"])
-        busy = False
-        await until(lambda: not sender._flights)
-        await sender.stop()
-
-
-class Taking:
-    """Stands for a router whose peers take everything at once."""
-
-    async def deliver(self, wrapper: Any, direction: str) -> dict[str, Any]:
-        return {"local_runner": f"swarm:alpha@{wrapper['target_swarm']}"}
-
-
 @pytest.mark.parametrize("status", [503, 422])
 async def test_the_words_of_a_peer_are_told_apart_from_the_reason(
     tmp_path: Path, status: int
@@ -834,41 +683,6 @@ async def test_stopping_takes_seconds_at_most_and_loses_nothing(tmp_path: Path) 
         await until_sent(store)
         await sender.stop()
     assert store.outcomes().count("delivered") == 3
-
-
-async def test_nothing_is_asked_while_nothing_waits(tmp_path: Path) -> None:
-    store = WaitingMail()
-    async with LoopbackPeer(name="beta") as peer, sending(tmp_path, store, peer) as sender:
-        await a_while(0.3)
-        assert store.looks == 1
-        for number in range(10):
-            store.add("beta")
-            sender.wake(["beta"])
-            await until(lambda done=number: len(store.settled) == done + 1)
-        await a_while(0.1)
-        looks = store.looks
-        assert looks <= 22
-        await asyncio.sleep(0.3)
-        assert store.looks == looks
-
-
-async def test_what_an_earlier_process_put_off_is_sent_in_time(tmp_path: Path) -> None:
-    store = WaitingMail()
-    async with LoopbackPeer(name="beta") as peer, routing(tmp_path, peer) as router:
-        registry = router.swarm_registry
-        assert isinstance(registry, SwarmRegistry)
-        sender = OutboxSender(store, "alpha", registry, router, store.settle, FAST)
-        later = (datetime.now(UTC) + timedelta(seconds=0.5)).isoformat()
-        due = asyncio.get_running_loop().time() + 0.5
-        store.add("beta", next_at=later, attempts=3, told=True)
-        store.add("beta", "other")  # due at once
-        await sender.start()
-        await until_sent(store)
-        await sender.stop()
-        assert len(posted(peer)) == 2
-    moments = {row.task_id: moment for row, _, moment in store.settled}
-    assert due - 0.05 < moments["trip"] < due + 30  # without a look in time it would take a minute
-    assert store.outcomes() == ["delivered"] * 2
 
 
 async def test_a_repeated_forward_to_1_3_6_counts_as_delivered(tmp_path: Path) -> None:

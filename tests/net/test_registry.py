@@ -3,15 +3,12 @@
 import asyncio
 import json
 import logging
-import string
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mail.egress.client import EgressPolicy
 from mail.errors import ConfigError, PeerUnreachable, ProtocolError, UnknownSwarm
@@ -163,19 +160,16 @@ async def test_registering_asks_the_peer_about_itself(file: Path, world: Outside
         ({"metadata": {"odd": object()}}, "metadata"),
     ],
 )
-@pytest.mark.parametrize("volatile", [True, False])
 async def test_a_wrong_registration_is_refused_before_anything_is_sent(
     file: Path,
     world: Outside,
     monkeypatch: pytest.MonkeyPatch,
     arguments: dict[str, Any],
     field: str,
-    *,
-    volatile: bool,
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "do-not-tell")
     registry = alpha(file, world)
-    right = {"swarm_name": "beta", "base_url": "http://beta.example", "volatile": volatile}
+    right = {"swarm_name": "beta", "base_url": "http://beta.example", "volatile": False}
     with pytest.raises(ProtocolError) as caught:
         await registry.register_swarm(**{**right, **arguments})
     assert caught.value.problems[0]["field"] == field
@@ -217,16 +211,6 @@ def inward() -> Outside:
     return Outside({**names, "mixed.example": [PUBLIC, "10.0.0.1"]})
 
 
-@pytest.mark.parametrize("url", INWARD)
-async def test_addresses_inside_are_refused_and_no_packet_leaves(file: Path, url: str) -> None:
-    world = inward()
-    registry = alpha(file, world)
-    with pytest.raises((ProtocolError, PeerUnreachable)):
-        await registry.register_swarm("beta", url)
-    assert world.requests == []
-    assert set(registry.get_all_endpoints()) == {"alpha"}
-
-
 @pytest.mark.parametrize(
     "url",
     [
@@ -248,11 +232,6 @@ async def test_metadata_and_special_ranges_are_refused_even_where_private_ones_a
     with pytest.raises(PeerUnreachable):
         await alpha(file, access=access).register_swarm("beta", url)
     assert world.requests == []
-
-
-async def test_the_refusal_of_a_private_address_names_the_setting(file: Path) -> None:
-    with pytest.raises(PeerUnreachable, match=r"loopback address.*the setting allows"):
-        await alpha(file, Outside()).register_swarm("beta", "http://127.0.0.1")
 
 
 async def test_a_name_that_turns_inward_after_registering_is_not_reached(
@@ -359,11 +338,6 @@ async def test_keys_of_a_server_that_is_away_stay_and_are_not_taken_on_trust(
     assert registry.get_all_endpoints()["beta"]["public_keys"] == [other]
 
 
-async def test_a_server_of_another_swarm_is_not_registered(file: Path, world: Outside) -> None:
-    with pytest.raises(ProtocolError, match="serves the swarm 'beta', not 'gamma'"):
-        await alpha(file, world).register_swarm("gamma", "http://gamma.example")
-
-
 async def test_what_a_peer_says_of_itself_is_cut_and_cleaned(file: Path, world: Outside) -> None:
     said = root("", "beta", description="a\x1b[2J\n" + "x" * 5000, keywords=["k" * 99, 7] * 99)
     world.handler = lambda _: httpx.Response(200, json=said)
@@ -452,18 +426,6 @@ async def test_without_a_token_of_its_own_an_entry_uses_the_environment(
     assert registry.get_resolved_auth_token("beta") == "from-env"
     assert registry.get_resolved_auth_token("alpha") is None
     assert registry.get_resolved_auth_token("nobody") is None
-
-
-def test_references_resolve_to_tokens_of_swarms_only(file: Path, held: pytest.MonkeyPatch) -> None:
-    held.setenv("OPENAI_API_KEY", "do-not-tell")
-    registry = alpha(file)
-    resolve, refer = registry._resolve_auth_token_ref, registry._get_auth_token_ref
-    assert resolve("${OPENAI_API_KEY}") is None
-    assert resolve("${SWARM_AUTH_TOKEN_BETA}") == "from-env"
-    assert resolve("${SWARM_AUTH_TOKEN_GONE}") is None
-    assert (resolve(None), resolve("plain")) == (None, "plain")
-    assert refer("beta", "plain") == "${SWARM_AUTH_TOKEN_BETA}"
-    assert (refer("beta", None), refer("beta", "${X}")) == (None, "${X}")
 
 
 async def test_tokens_migrate_to_references(file: Path, world: Outside) -> None:
@@ -756,12 +718,3 @@ async def test_a_proposal_can_be_dismissed_and_they_are_limited(file: Path, worl
     assert registry.unregister_swarm("s1")
     assert set(registry.get_proposed_swarms()) == {"s0", "s2"}
     assert set(json.loads(text_of(file))["proposed"]) == {"s0", "s2"}
-
-
-@given(st.text(string.printable, max_size=40))
-def test_no_text_but_the_own_reference_is_taken_for_one(text: str) -> None:
-    assert is_token_reference("${" + text + "}") == (
-        text.startswith("SWARM_AUTH_TOKEN_")
-        and len(text) > 17
-        and set(text[17:]) <= set(string.ascii_uppercase + string.digits + "_")
-    )

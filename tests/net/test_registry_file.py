@@ -2,27 +2,24 @@
 
 import asyncio
 import json
-import logging
 import os
 import stat
 import subprocess
 import sys
-import tempfile
 from datetime import UTC
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mail.errors import StoreError
 from mail.net import SwarmRegistry
 from mail.net.endpoints import public_key
-from mail.net.registry_file import RegistryContent, RegistryFile
+from mail.net.registry_file import RegistryFile
 from mail.net.types import SwarmEndpoint
-from tests.net.test_registry import HERE, alpha, root, text_of
+from tests.net.test_registry import HERE, alpha, text_of
 from tests.stdlib.outside import PUBLIC, Outside
 
 ABOUT = {
@@ -357,73 +354,8 @@ def test_a_lock_that_is_not_let_go_is_an_error(file: Path, monkeypatch: pytest.M
 
 # --- any content --------------------------------------------------------------------------------
 
-WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=8)
-NAMES = WORDS.filter(lambda word: not set(word) & set("@:"))
-URLS = st.builds(
-    "{}://{}{}".format,
-    st.sampled_from(["http", "https"]),
-    st.sampled_from(["beta.example", "10.0.0.1:8001", "[::1]:8001"]),
-    st.sampled_from(["", "/a/b"]),
-)
-ENTRIES = st.fixed_dictionaries(
-    {
-        "base_url": URLS,
-        "version": st.sampled_from(["1.3", "2.0"]),
-        "last_seen": st.none() | st.datetimes(timezones=st.just(UTC)).map(lambda t: t.isoformat()),
-        "is_active": st.booleans(),
-        "latency": st.none() | st.floats(0, 100),
-        "swarm_description": st.text(st.characters(codec="ascii", categories=["L", "Zs"])),
-        "keywords": st.lists(WORDS, max_size=4),
-        "metadata": st.none() | st.dictionaries(st.sampled_from("abc"), st.integers(), max_size=2),
-        "public": st.booleans(),
-    }
-)
-
-
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
-@given(st.dictionaries(NAMES, ENTRIES, max_size=5))
-def test_every_file_comes_back_as_it_was(entries: dict[str, dict[str, Any]]) -> None:
-    whole = {
-        name: {
-            **OLD,
-            "swarm_name": name,
-            "auth_token_ref": None,
-            **entry,
-            "health_check_url": f"{entry['base_url']}/health",
-        }
-        for name, entry in entries.items()
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        file = RegistryFile(Path(folder) / "r.json")
-        content = RegistryContent.from_json({**ABOUT, "endpoints": whole})
-        assert content.problems == []
-        file.write(content)
-        assert json.loads(file.path.read_text()) == {**ABOUT, "endpoints": whole}
-        assert file.read() == content
-        assert file.news() is None
-
-
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
 JSON = PLAIN | st.lists(PLAIN, max_size=3) | st.dictionaries(st.text(max_size=5), PLAIN, max_size=3)
-
-
-@settings(deadline=None)
-@given(st.dictionaries(st.text(max_size=5), JSON | st.fixed_dictionaries({"base_url": URLS})))
-def test_odd_content_is_put_aside_and_never_breaks_the_reader(odd: dict[str, Any]) -> None:
-    content = RegistryContent.from_json({"endpoints": odd, "proposed": odd})
-    assert set(content.endpoints) | set(content.unread) == set(odd)
-    written = content.to_json()["endpoints"]
-    assert set(written) == set(odd)
-
-
-def test_logging_names_no_token(
-    file: Path, world: Outside, caplog: pytest.LogCaptureFixture
-) -> None:
-    world.handler = lambda _: httpx.Response(200, json=root("", "beta"))
-    with caplog.at_level(logging.DEBUG):
-        asyncio.run(register(file, world, auth_token="s3cret"))
-    assert "swarm 'beta' is registered at http://beta.example" in caplog.text
-    assert "s3cret" not in caplog.text
 
 
 def test_the_example_in_the_repository_is_a_registry() -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from mail.db.records import TokenRow
 from mail.db.sqlite.driver import SQLiteStore
 from mail.errors import StoreConflict, StoreError
 from mail.net import SwarmRegistry
-from mail.net.registry_file import RegistryContent, RegistryTable, shared_registry
+from mail.net.registry_file import shared_registry
 from mail.server.app import create_app
 from tests.net.test_registry import alpha, root, text_of
 from tests.net.test_registry_file import ABOUT, beta, keep
@@ -164,26 +163,6 @@ class TestSharing:
         assert set(content(url)["endpoints"]) == {"alpha", *(f"p{n}" for n in range(5))}
         ((version,),) = query(url, "SELECT version FROM swarm_registry")
         assert version == 5
-
-    async def test_a_swarm_that_is_proposed_twice_at_once_is_proposed_once(
-        self, store: PostgresStore, file: Path, world: Outside, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        listed = [{"swarm_name": f"p{n}", "base_url": f"http://p{n}.example"} for n in range(3)]
-        world.handler = lambda _: httpx.Response(200, json={"swarms": listed})
-        one = await opened(store, file, world, proposes=True)
-        other = await opened(store, file, world, proposes=True)
-        meet, write = threading.Barrier(2), RegistryTable.write
-
-        def meeting(table: RegistryTable, new: RegistryContent) -> None:
-            if table._version == 0:  # both have read that there is nothing
-                meet.wait(10)
-            write(table, new)
-
-        monkeypatch.setattr(RegistryTable, "write", meeting)
-        found = await asyncio.gather(
-            *(each.discover_swarms(["http://beta.example"]) for each in (one, other))
-        )
-        assert sorted(len(each.found) for each in found) == [0, 3]
 
     async def test_looking_up_waits_for_nothing(
         self, store: PostgresStore, file: Path, world: Outside

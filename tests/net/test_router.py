@@ -95,20 +95,6 @@ async def test_a_payload_is_copied_and_nobody_becomes_an_agent(tmp_path: Path) -
             assert told == {**sender, "address": sent}
 
 
-async def test_one_connection_serves_many_messages(tmp_path: Path) -> None:
-    ports = set()
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        ports.add(request.transport.get_extra_info("peername")[1] if request.transport else None)
-        return web.json_response({"status": "success"})
-
-    async with serving(answer) as url, routing(tmp_path) as router:
-        know(router, url)
-        for _ in range(20):
-            await router.send_interswarm_message_forward(wrapper())
-    assert len(ports) == 1
-
-
 @asynccontextmanager
 async def serving(
     answer: Callable[[web.Request], Awaitable[web.StreamResponse]],
@@ -651,37 +637,6 @@ async def test_a_peer_of_1_3_6_takes_what_is_sent(tmp_path: Path) -> None:
         with pytest.raises(RoutingError, match="unknown local agent: 'nobody'"):
             await router.deliver(wrapper("nobody@beta", task="third"), "forward")
         assert [mail["task_contributors"] for mail in peer.taken] == [[OWNER], known]
-
-
-async def test_a_peer_of_1_3_6_demands_token_and_metadata() -> None:
-    from aiohttp import ClientSession
-
-    async with LegacyPeer(name="beta", callers={"tok": "alpha"}) as peer, ClientSession() as http:
-        mail: Any = {**wrapper(), "auth_token": "tok", "metadata": {}}
-        for change, status, detail in (
-            (None, 400, "parameter 'message' is required"),
-            ({"auth_token": None}, 400, "parameter 'auth_token' must be a str, got NoneType"),
-            ({"metadata": None}, 400, "parameter 'metadata' must be a dict, got NoneType"),
-            (
-                {"task_contributors": "x"},
-                400,
-                "parameter 'task_contributors' must be a list, got str",
-            ),
-            ({}, 200, None),
-        ):
-            body = {"message": None if change is None else {**mail, **change}}
-            headers = {"Authorization": "Bearer tok"}
-            async with http.post(
-                f"{peer.url}/interswarm/forward", json=body, headers=headers
-            ) as got:
-                assert (got.status, (await got.json()).get("detail")) == (status, detail)
-        del mail["task_owner"]
-        async with http.post(
-            f"{peer.url}/interswarm/forward", json={"message": mail}, headers=headers
-        ) as got:
-            assert (await got.json())["detail"] == "parameter 'task_owner' is required"
-        async with http.post(f"{peer.url}/interswarm/forward", json={}) as got:
-            assert got.status == 401
 
 
 async def test_a_peer_of_1_3_6_answers_and_writes_first() -> None:

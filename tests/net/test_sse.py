@@ -33,10 +33,6 @@ def test_all_line_ends_comments_and_fields_are_understood() -> None:
     assert parse(STREAM) == EVENTS
 
 
-def test_one_byte_at_a_time_gives_the_same_events() -> None:
-    assert parse(*(STREAM[i : i + 1] for i in range(len(STREAM)))) == EVENTS
-
-
 @given(st.lists(st.integers(0, len(STREAM)), max_size=30))
 def test_any_chunking_gives_the_same_events(cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(STREAM)]
@@ -93,8 +89,3 @@ def test_an_event_without_end_is_refused_when_it_grows_too_large() -> None:
     parser.feed(b"data: " + b"x" * 60)
     with pytest.raises(ValueError, match="larger than 100 bytes"):
         parser.feed(b"x" * 60)
-
-
-def test_many_small_events_never_count_as_one_large_one() -> None:
-    parser = SSEParser(max_event_bytes=100)
-    assert sum(len(parser.feed(b"data: 12345678\n\n")) for _ in range(50)) == 50

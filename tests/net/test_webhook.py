@@ -353,14 +353,6 @@ async def test_a_store_that_cannot_note_what_was_taken_is_no_reason_for_a_flood(
     assert set(receiver.ids) == set(ids)
 
 
-async def test_nothing_private_is_asked(receiver: Receiver) -> None:
-    office = Office(receiver.url, allow_private=False)
-    async with office.sending():
-        await office.end("t1")
-        await office.until(("waiting", "loopback"))
-    assert receiver.asked == 0
-
-
 async def test_a_message_is_discarded_and_an_unknown_one_told() -> None:
     office = Office("http://127.0.0.1:1/")
     await office.end("t1")

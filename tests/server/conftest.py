@@ -6,26 +6,16 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from mail.auth.builtin import hash_token
 from mail.db.memory import MemoryStore
-from mail.db.records import TokenRow
 from mail.server.app import create_app
-from tests.server.kit import CALLERS, TOKENS, Script, Template, config, serving
+from tests.server.kit import Script, Template, config, serving
+from tests.support.till import known_callers
 
 
 @pytest.fixture
 async def store() -> MemoryStore:
     """A store that knows the tokens of the known callers."""
-    store = MemoryStore()
-    for who, (role, identifier) in CALLERS.items():
-        row = TokenRow(
-            token_hash=hash_token(TOKENS[who]),
-            role=role,
-            id=identifier,
-            created_at="2026-01-01T00:00:00+00:00",
-        )
-        await store.put_token(row)
-    return store
+    return await known_callers()
 
 
 @pytest.fixture

@@ -256,9 +256,9 @@ TABLE = [
     Row("GET", "/", PUBLIC, GetRootResponse),
     Row("GET", "/health", PUBLIC, GetHealthResponse),
     Row(
-        *("POST", "/health", ADMIN, GetHealthResponse, {"status": "healthy"}),
+        *("POST", "/health", ADMIN, GetHealthResponse, {"status": "bis später 🚧"}),
         required=("status",),
-        wrong={"status": [*NO_TEXT, "", " ", "a\nb", "x" * 257]},
+        wrong={"status": [*NO_TEXT, "", " ", "\u3000", "a\nb", "a\u202eb", "a\x9bb", "x" * 257]},
     ),
     Row("GET", "/docs", PUBLIC, PAGE),
     Row("GET", "/docs/{name}", PUBLIC, PAGE, on_page=False),
@@ -459,7 +459,10 @@ UNFIT: list[dict[str, Any]] = [
     {"body": "x", "resume_from": "user_response"},
     {"task_id": "x", "resume_from": "breakpoint_tool_call"},
 ]
-BODIES = [b"{", b"[1]", b'"x"', b"", b"null", b'{"a":"\xff"}', b'{"a":NaN}', b"[" * 100, b"\x00"]
+BODIES = [
+    *(b"{", b"[1]", b'"x"', b"", b"null", b'{"a":"\xff"}', b'{"a":"\\ud800"}', b'{"a":NaN}'),
+    *(b"[" * 100, b'{"a":' * 100, b"\x00"),
+]
 
 ALL = [*USUAL, *DEBUG]
 MCP = Row("POST", "/mcp", ANYONE, None)

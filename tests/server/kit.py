@@ -16,6 +16,7 @@ import httpx
 import uvicorn
 from starlette.applications import Starlette
 
+from mail.auth.builtin import hash_token
 from mail.config.server import (
     LimitsConfig,
     ServerConfig,
@@ -28,8 +29,9 @@ from mail.core.call_context import current_call
 from mail.core.tools.call import AgentToolCall
 from mail.core.usage import Usage
 from mail.db.commit import Commit, TurnCommit
-from mail.db.records import Owner
+from mail.db.records import Owner, TokenRow
 from mail.db.store import Store
+from mail.db.urls import open_store
 from mail.errors import ModelError
 from mail.server.connections import IDLE_SECONDS, connections
 
@@ -49,6 +51,21 @@ CALLERS = {
     "editor": ("agent", "editor"),
     "reviewer": ("agent", "reviewer"),
 }
+NOW = "2026-01-01T00:00:00+00:00"
+
+
+async def put_tokens(store: Store, *people: tuple[str, str, str]) -> None:
+    """Let a store know people, each as (token, role, id); without any, the known callers."""
+    for token, role, name in people or [(TOKENS[who], *CALLERS[who]) for who in CALLERS]:
+        await store.put_token(TokenRow(hash_token(token), role, name, NOW))
+
+
+async def know(url: str, *people: tuple[str, str, str]) -> None:
+    """Let a database know people, as `put_tokens` does."""
+    store = open_store(url, exclusive=False)
+    await store.open()
+    await put_tokens(store, *people)
+    await store.close()
 
 
 async def put_aside(store: Store, owner: Owner, task_id: str) -> int:

@@ -10,19 +10,16 @@ import httpx
 import pytest
 
 from mail import Approval, MAILAction
-from mail.api import MAILAgentTemplate, MAILSwarmTemplate
-from mail.auth.callers import Caller
+from mail.api import MAILSwarmTemplate
 from mail.client import MAILClient
-from mail.core.large import LARGE_AT_ONCE
 from mail.db.memory import MemoryStore
 from mail.db.records import Owner
 from mail.errors import ClientHTTPError
-from mail.factories.supervisor import LiteLLMSupervisorFunction
-from mail.llm import ScriptedModel, call
+from mail.llm import call
 from mail.llm.script_view import ScriptView
 from mail.server.app import create_app
 from tests.server.kit import TOKENS, bearer, config, serving
-from tests.support.sql import change
+from tests.support.swarm import scripted_agent
 
 SENT: list[dict[str, Any]] = []
 
@@ -56,19 +53,9 @@ def swarm() -> MAILSwarmTemplate:
         ),
     }
     actions = [MAILAction(name, "Send.", schema, _send, approval=how) for name, how in held.items()]
-    agent = MAILAgentTemplate(
-        name="supervisor",
-        factory=LiteLLMSupervisorFunction,
-        comm_targets=[],
-        actions=actions,
-        agent_params={"llm": "scripted", "model": ScriptedModel(_agent)},
-        enable_entrypoint=True,
-        can_complete_tasks=True,
-        tool_format="completions",
-    )
     return MAILSwarmTemplate(
         name="test-swarm",
-        agents=[agent],
+        agents=[scripted_agent("supervisor", _agent, actions=actions)],
         entrypoint="supervisor",
         participants=[{"name": "editor", "description": ""}],
     )
@@ -226,32 +213,6 @@ async def test_a_long_answer_with_a_key_can_be_repeated(api: httpx.AsyncClient) 
     assert other.status_code == 409 and "Idempotency-Key" in other.text
     unkeyed = await api.post(path, json=given, headers=bearer("alice"))
     assert unkeyed.status_code == 409
-
-
-async def test_a_large_call_is_answered_at_once_and_its_record_waits_for_a_place(
-    store: MemoryStore,
-) -> None:
-    limits = {"max_requests": 1, "shutdown_grace": 0.5}
-    app = create_app(config(**limits), template=swarm(), store=store)
-    async with serving(app) as api:
-        first, _ = await begin(api, "send")
-        text = "\N{OPEN BOOK}" * 100_000
-        statement = "UPDATE calls SET description = $1 WHERE approval_id = $2"
-        await change(store, statement, text, first["approval_id"])
-        places = app.state.mail.quotas.places(Caller("user", "alice"))
-        for _ in range(LARGE_AT_ONCE):  # for answers that nobody reads
-            await places.acquire()
-        answer = asyncio.create_task(reply(api, "alice", first, {"type": "accept"}))
-        async with asyncio.timeout(10):
-            while not places._waiters:
-                await asyncio.sleep(0.01)
-        stored = await store.calls(Owner("test-swarm", "user", "alice"), "t")
-        assert {row.status for row in stored} == {"accepted", "open"}
-        assert (await api.get("/whoami", headers=bearer("bob"))).status_code == 200
-        places.release()
-        told = (await answer).json()
-        assert (told["approval"]["status"], told["approval"]["description"]) == ("accepted", text)
-        assert (told["task"]["task_id"], places._value) == ("t", 1)
 
 
 async def test_answers_wait_for_the_memories_that_they_teach(

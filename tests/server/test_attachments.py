@@ -1,6 +1,5 @@
 """Agents and the files that participants send: what they are told, read, and hand on."""
 
-import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -9,19 +8,14 @@ from typing import Any
 import httpx
 import pytest
 
-from mail.api import MAILAgentTemplate, MAILSwarmTemplate
-from mail.config.server import StoreConfig
-from mail.factories.supervisor import LiteLLMSupervisorFunction
+from mail.api import MAILSwarmTemplate
 from mail.llm.script import Steps, call
 from mail.llm.script_view import ScriptView
-from mail.llm.scripted import ScriptedModel
-from mail.server.app import create_app
 from tests.server.kit import bearer
-from tests.server.test_desk import known
 from tests.server.test_desk_agents import mail
 from tests.server.test_files import download, upload
-from tests.support.background import served
-from tests.support.till import settings
+from tests.support.swarm import scripted_agent
+from tests.support.till import served_from
 
 TEXT = "Grüße, 世界!\n" * 40
 
@@ -50,22 +44,13 @@ async def _clerk(view: ScriptView) -> Steps:
 def swarm() -> MAILSwarmTemplate:
     """Return a swarm of a clerk to whom two participants write, and a porter whom they do not."""
 
-    def agent(name: str, *targets: str, entry: bool = False) -> MAILAgentTemplate:
-        return MAILAgentTemplate(
-            name=name,
-            factory=LiteLLMSupervisorFunction,
-            comm_targets=list(targets),
-            actions=[],
-            agent_params={"system": "", "llm": "scripted", "model": ScriptedModel(_clerk)},
-            enable_entrypoint=entry,
-            can_complete_tasks=True,
-            tool_format="completions",
-        )
-
     return MAILSwarmTemplate(
         name="test-swarm",
         version="1",
-        agents=[agent("clerk", "porter", "reviewer", entry=True), agent("porter", "clerk")],
+        agents=[
+            scripted_agent("clerk", _clerk, "porter", "reviewer"),
+            scripted_agent("porter", _clerk, "clerk", enable_entrypoint=False),
+        ],
         entrypoint="clerk",
         participants=[{"name": name, "description": ""} for name in ("editor", "reviewer")],
     )
@@ -74,13 +59,7 @@ def swarm() -> MAILSwarmTemplate:
 @pytest.fixture(scope="module")
 def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     url = f"sqlite:///{tmp_path_factory.mktemp('attachments')}/mail.db"
-    asyncio.run(known(url))
-
-    async def make() -> Any:
-        chosen = settings(debug=False).model_copy(update={"store": StoreConfig(url=url)})
-        return create_app(chosen, template=swarm())
-
-    with served(make) as address, httpx.Client(base_url=address, timeout=20) as client:
+    with served_from(url, swarm()) as (client, _):
         yield client
 
 

@@ -1,6 +1,5 @@
 """Broadcasts over HTTP that agents acknowledge or ignore, with a real server and factories."""
 
-import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +14,7 @@ from mail.llm.script import Steps, call
 from mail.llm.script_view import ScriptView
 from mail.llm.scripted import ScriptedModel
 from tests.server.kit import bearer
-from tests.server.test_desk import known
-from tests.server.test_desk_agents import serving
+from tests.support.till import served_from
 
 TOLD = "- clerk: ignored\n- supervisor: acknowledged\n- watcher: acknowledged"
 
@@ -57,8 +55,7 @@ def swarm() -> MAILSwarmTemplate:
 def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """A client of one server for the module."""
     url = f"sqlite:///{tmp_path_factory.mktemp('broadcasts')}/mail.db"
-    asyncio.run(known(url))
-    with serving(url, swarm()) as client:
+    with served_from(url, swarm()) as (client, _):
         yield client
 
 

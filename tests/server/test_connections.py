@@ -2,10 +2,8 @@
 
 import asyncio
 import contextlib
-import itertools
 import json
 import socket
-import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
@@ -17,8 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from mail.db.memory import MemoryStore
-from mail.server import at_work as strangers_of
-from mail.server import middleware, quotas
+from mail.server import at_work, middleware, quotas
 from mail.server.app import create_app
 from mail.server.connections import connections
 from mail.server.deps import PUBLIC
@@ -387,14 +384,6 @@ async def test_a_request_that_offers_another_protocol_is_answered(
         assert b"alice" in await everything(reader)
 
 
-async def test_an_older_client_that_offers_another_protocol_needs_no_host(
-    store: MemoryStore, template: Template
-) -> None:
-    async with served(store, template) as (server, _), connected(server) as (reader, writer):
-        writer.write(b"GET / HTTP/1.0\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
-        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
-
-
 @pytest.mark.parametrize("size", [9_000, 60_000])
 @pytest.mark.parametrize("query", [False, True])
 async def test_a_target_over_8_kib_is_414_before_anything_is_made_of_it(
@@ -420,7 +409,7 @@ async def test_a_target_over_8_kib_is_414_before_anything_is_made_of_it(
 async def test_requests_without_a_token_are_answered_one_after_the_other(
     store: MemoryStore, template: Template, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(strangers_of, "_ANONYMOUS_BURST", 50)
+    monkeypatch.setattr(at_work, "_ANONYMOUS_BURST", 50)
     loop = asyncio.get_running_loop()
     patient = {"header": 20.0, "idle": 20.0, "send": 20.0}
     async with served(store, template, patient, anonymous_rate=10.0, max_requests=1) as (server, _):
@@ -445,8 +434,8 @@ async def test_requests_without_a_token_are_answered_one_after_the_other(
 async def test_who_connects_again_has_no_new_burst_of_requests_without_a_token(
     store: MemoryStore, template: Template, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(strangers_of, "_ANONYMOUS_BURST", 10)
-    monkeypatch.setattr(strangers_of, "_HEALTH_WAIT", 0.01)
+    monkeypatch.setattr(at_work, "_ANONYMOUS_BURST", 10)
+    monkeypatch.setattr(at_work, "_HEALTH_WAIT", 0.01)
     async with served(store, template, anonymous_rate=0.1) as (server, _):
         answered = []
         for number in range(15):
@@ -466,29 +455,15 @@ async def test_who_connects_again_has_no_new_burst_of_requests_without_a_token(
             assert (await everything(reader)).startswith(b"HTTP/1.1 200")
 
 
-async def test_requests_without_a_token_begin_a_moment_apart() -> None:
-    strangers, began = strangers_of.Strangers(20), []
-
-    async def begin() -> None:
-        await strangers.one_after_another()
-        began.append(time.monotonic())
-
-    left = asyncio.create_task(begin())
-    await asyncio.gather(*(begin() for _ in range(5)))
-    await left
-    waits = [later - sooner for sooner, later in itertools.pairwise(began)]
-    assert len(waits) == 5 and sum(waits) > 4 * strangers_of._APART_SECONDS
-
-
 def test_addresses_of_strangers_are_bounded_and_a_network_of_ipv6_is_one() -> None:
-    strangers = strangers_of.Strangers(0.01)
+    strangers = at_work.Strangers(0.01)
 
     def delay(host: str) -> float:
         return strangers.delay({"client": (host, 1), "path": "/whoami"})
 
-    for number in range(strangers_of._ANONYMOUS_BURST + 1):
-        assert delay(f"2001:db8::{number + 1:x}") <= 0 or number == strangers_of._ANONYMOUS_BURST
-    assert delay("2001:db8::ffff") == strangers_of._ANONYMOUS_WAIT
+    for number in range(at_work._ANONYMOUS_BURST + 1):
+        assert delay(f"2001:db8::{number + 1:x}") <= 0 or number == at_work._ANONYMOUS_BURST
+    assert delay("2001:db8::ffff") == at_work._ANONYMOUS_WAIT
     assert delay("2001:db8:0:1::1") <= 0
     assert delay("::ffff:192.0.2.1") <= 0
     assert delay("::ffff:192.0.2.2") <= 0
@@ -529,15 +504,3 @@ async def test_a_target_of_8_kib_is_served(store: MemoryStore, template: Templat
         target = "/whoami?"
         writer.write(head("GET", target + "a" * (middleware.MAX_TARGET_BYTES - len(target))))
         assert (await everything(reader)).startswith(b"HTTP/1.1 200")
-
-
-async def test_head_is_answered_without_a_body_and_the_connection_goes_on(
-    store: MemoryStore, template: Template
-) -> None:
-    last = head("GET", "/whoami", Connection="close")
-    async with served(store, template) as (server, _), connected(server) as (reader, writer):
-        writer.write(head("HEAD", "/whoami") + last)
-        answers = (await everything(reader)).split(b"\r\n\r\n")
-    assert [answer.partition(b" ")[2][:3] for answer in answers[:2]] == [b"200", b"200"]
-    assert answers[2].startswith(b"{")
-    assert len(answers) == 3

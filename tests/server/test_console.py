@@ -17,15 +17,14 @@ import pytest
 import pytest_asyncio
 
 from mail import Approval, MAILAction
-from mail.api import MAILAgentTemplate, MAILSwarmTemplate
+from mail.api import MAILSwarmTemplate
 from mail.cli.common import cleaned
 from mail.core.tasks import TaskState
 from mail.db.commit import Commit
 from mail.db.memory import MemoryStore
 from mail.db.records import EventRow, OutboxRow, Owner, TaskRow
 from mail.db.webhooks import WebhookRow
-from mail.factories.supervisor import LiteLLMSupervisorFunction
-from mail.llm import ScriptedModel, call
+from mail.llm import call
 from mail.llm.script_view import ScriptView
 from mail.server.app import create_app
 from mail.testing import tool_calls
@@ -40,6 +39,7 @@ from tests.server.kit import (
     serving,
 )
 from tests.support.browser import Page, opened
+from tests.support.swarm import scripted_agent
 from tests.support.till import known_callers
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
@@ -253,19 +253,11 @@ def office() -> MAILSwarmTemplate:
     """Return a swarm whose agent may send mail once somebody has approved it."""
     fields = {"to": {"type": "string"}, "text": {"type": "string"}, "copies": {"type": "integer"}}
     schema = {"type": "object", "properties": fields, "required": ["to", "text"]}
-    agent = MAILAgentTemplate(
-        name="clerk",
-        factory=LiteLLMSupervisorFunction,
-        comm_targets=[],
-        actions=[
-            MAILAction("send_mail", "Send a mail.", schema, _send, approval=Approval()),
-            MAILAction("sign", "Sign.", schema, _send, approval=Approval(approvers=["admin"])),
-        ],
-        agent_params={"llm": "scripted", "model": ScriptedModel(_clerk)},
-        enable_entrypoint=True,
-        can_complete_tasks=True,
-        tool_format="completions",
-    )
+    held = [
+        MAILAction("send_mail", "Send a mail.", schema, _send, approval=Approval()),
+        MAILAction("sign", "Sign.", schema, _send, approval=Approval(approvers=["admin"])),
+    ]
+    agent = scripted_agent("clerk", _clerk, actions=held)
     return MAILSwarmTemplate(name="test-swarm", agents=[agent], entrypoint="clerk")
 
 

@@ -397,7 +397,9 @@ def test_an_answer_carries_its_events_and_its_open_calls_on_request(http: httpx.
     body = {"body": "ask somebody", "show_events": True}
     found = http.post("/message", headers=bearer("alice"), json=body).json()
     assert misfits(found, PostMessageResponse) == []
-    assert found["events"]
+    assert [event["id"] for event in found["events"]] == [
+        str(number + 1) for number in range(len(found["events"]))
+    ]
     assert found["status"] == "paused"
     [call] = found["breakpoints"]
     paused = http.get(f"/tasks/{found['task_id']}", headers=bearer("alice")).json()
@@ -419,7 +421,14 @@ def test_tasks_come_in_pages_on_request(http: httpx.Client) -> None:
 
 def test_a_place_in_a_log_is_a_number_wherever_it_is_said(http: httpx.Client) -> None:
     path = concrete(Row("GET", "/tasks/{task_id}/events", PEOPLE, EVENTS), http)
-    for header, query in (("x", ""), ("1", "x"), ("-1", "1"), ("1" * 19, ""), ("1", "1.5")):
+    for header, query in (
+        ("x", ""),
+        ("1", "x"),
+        ("-1", "1"),
+        ("1" * 19, ""),
+        ("1", "1.5"),
+        ("1", "٣"),
+    ):
         headers = bearer("alice") | {"Last-Event-ID": header}
         check_error(http.get(f"{path}?after={query}", headers=headers), 400)
     after = http.get(f"{path}?after=7", headers=bearer("alice") | {"Last-Event-ID": "1"})
@@ -427,11 +436,14 @@ def test_a_place_in_a_log_is_a_number_wherever_it_is_said(http: httpx.Client) ->
 
 
 @pytest.mark.parametrize("row", [row for row in (*ALL, MCP) if row.who], ids=lambda row: row.name)
-def test_each_wrong_role_is_403_whatever_the_body_is(http: httpx.Client, row: Row) -> None:
+def test_each_wrong_role_is_403_whatever_the_query_and_the_body_are(
+    http: httpx.Client, row: Row
+) -> None:
     path = some(row)
+    claims = f"{path}?role=admin&raise_on_false=false&debug=true"
     for role in {"admin", "user", "agent"} - row.who:
-        for body in (row.body, b"{", b""):
-            answer = send(http, row, path, bearer(by_role(row, role)), body)
+        for url, body in ((path, row.body), (claims, b"{"), (path, b"")):
+            answer = send(http, row, url, bearer(by_role(row, role)), body)
             assert "invalid role" in check_error(answer, 403)["detail"]
 
 
@@ -549,8 +561,8 @@ def test_misspelt_parameters_are_refused_but_not_those_of_another_protocol(
     assert answer.status_code == 200
 
 
-def test_null_is_as_good_as_absent(http: httpx.Client) -> None:
-    body = dict.fromkeys(MESSAGE_WRONG) | {"body": "hello"}
+def test_nulls_and_the_old_name_of_the_body_are_accepted(http: httpx.Client) -> None:
+    body = dict.fromkeys(MESSAGE_WRONG) | {"message": "hello"}
     assert http.post("/message", headers=bearer("alice"), json=body).status_code == 200
 
 

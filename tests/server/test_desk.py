@@ -1,7 +1,5 @@
 """Participants at the mail desk, over HTTP, with a database that outlives the server."""
 
-import asyncio
-import contextlib
 import logging
 import threading
 import time
@@ -13,43 +11,11 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from mail.auth.builtin import hash_token
-from mail.config.server import StoreConfig
-from mail.db.records import TokenRow
-from mail.db.urls import open_store
 from mail.net.endpoints import SwarmFacts, make_endpoint
-from mail.server.app import create_app
-from tests.server.kit import CALLERS, TOKENS, bearer
-from tests.support.background import served
-from tests.support.till import settings, till
+from tests.server.kit import bearer
+from tests.support.till import served_from
 
 TO_REVIEWER = {"recipient_id": "reviewer", "content": "hello"}
-
-
-async def known(url: str) -> None:
-    """Put the tokens of the known callers into a database."""
-    store = open_store(url, exclusive=False)
-    await store.open()
-    for who, (role, identifier) in CALLERS.items():
-        made = "2026-01-01T00:00:00+00:00"
-        await store.put_token(TokenRow(hash_token(TOKENS[who]), role, identifier, made))
-    await store.close()
-
-
-@contextlib.contextmanager
-def serving(url: str, **limits: float) -> Iterator[tuple[httpx.Client, FastAPI]]:
-    """Serve a swarm with two participants from a database."""
-    made: list[FastAPI] = []
-
-    async def make() -> FastAPI:
-        chosen = settings(debug=False, **limits)
-        chosen = chosen.model_copy(update={"store": StoreConfig(url=url)})
-        made.append(create_app(chosen, template=till()))
-        made[0].state.loop = asyncio.get_running_loop()
-        return made[0]
-
-    with served(make) as address, httpx.Client(base_url=address, timeout=20) as client:
-        yield client, made[0]
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
@@ -60,8 +26,7 @@ def server(
     url = f"sqlite:///{tmp_path_factory.mktemp('desk')}/mail.db"
     if request.param == "postgres":
         url = request.getfixturevalue("cluster").schema()
-    asyncio.run(known(url))
-    with serving(url) as (client, app):
+    with served_from(url) as (client, app):
         facts: SwarmFacts = {
             "name": "beta",
             "version": "1.3",
@@ -392,8 +357,7 @@ def test_who_waits_is_woken_by_a_message(
 
 def test_everything_survives_a_restart_and_who_waits_is_let_go(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/mail.db"
-    asyncio.run(known(url))
-    with serving(url, max_streams=1) as (http, app):
+    with served_from(url, max_streams=1) as (http, app):
         asking, answers = waiting(http, app, 120)
         busy = http.get("/messages/unread?wait=1", headers=bearer("reviewer"))
         assert busy.status_code == 429
@@ -401,10 +365,10 @@ def test_everything_survives_a_restart_and_who_waits_is_let_go(tmp_path: Path) -
         app.state.loop.call_soon_threadsafe(app.state.mail.begin_drain)  # as SIGTERM does
         asking.join(20)
     assert answers == [(200, {"unread": 0, "latest": None})]
-    with serving(url) as (http, _):
+    with served_from(url) as (http, _):
         first = send(http, "editor", **TO_REVIEWER, request_id="r").json()
         page = fetch(http, "reviewer", request_id="p")
-    with serving(url) as (http, _):
+    with served_from(url) as (http, _):
         assert send(http, "editor", **TO_REVIEWER, request_id="r").json() == first
         assert fetch(http, "reviewer", request_id="p") == page
         assert [each["content"] for each in page["messages"]] == ["hello"]
@@ -414,8 +378,7 @@ def test_everything_survives_a_restart_and_who_waits_is_let_go(tmp_path: Path) -
 
 def test_who_stores_too_much_gets_507(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/mail.db"
-    asyncio.run(known(url))
-    with serving(url, max_stored_bytes=2600, max_message_bytes=1500) as (http, _):
+    with served_from(url, max_stored_bytes=2600, max_message_bytes=1500) as (http, _):
         long = {"recipient_id": "reviewer", "content": "x" * 1501}
         too_long = send(http, "editor", **long)
         assert too_long.status_code == 400

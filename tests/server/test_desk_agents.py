@@ -14,16 +14,12 @@ import httpx
 import pytest
 
 from mail.api import MAILAgentTemplate, MAILSwarmTemplate
-from mail.config.server import StoreConfig
-from mail.factories.supervisor import LiteLLMSupervisorFunction
 from mail.llm.script import Steps, call
 from mail.llm.script_view import ScriptView
-from mail.llm.scripted import ScriptedModel
-from mail.server.app import create_app
 from tests.server.kit import bearer
-from tests.server.test_desk import fetch, known, send, thread
-from tests.support.background import served
-from tests.support.till import settings
+from tests.server.test_desk import fetch, send, thread
+from tests.support.swarm import scripted_agent
+from tests.support.till import served_from
 
 PATIENCE = 20.0
 
@@ -55,53 +51,29 @@ def swarm(
     With ``use_proxy`` the clerk calls a provider's model in the name of the swarm's callers.
     """
 
-    proxied = {"llm": "openai/gpt-5-mini", "use_proxy": True}
+    def agent(name: str, script: Any, *targets: str, **more: Any) -> MAILAgentTemplate:
+        known = [each for each in targets if each in ("clerk", "supervisor", *guests)]
+        leads = name == "supervisor"
+        return scripted_agent(name, script, *known, enable_entrypoint=leads, **more)
 
-    def scripted(script: Any) -> dict[str, Any]:
-        return {"llm": "scripted", "model": ScriptedModel(script)}
-
-    def agent(name: str, model: dict[str, Any], *targets: str) -> MAILAgentTemplate:
-        return MAILAgentTemplate(
-            name=name,
-            factory=LiteLLMSupervisorFunction,
-            comm_targets=[each for each in targets if each in ("clerk", "supervisor", *guests)],
-            actions=[],
-            agent_params={"system": "Lead.", **model},
-            enable_entrypoint=name == "supervisor",
-            can_complete_tasks=True,
-            tool_format="completions",
-        )
-
+    more = {"llm": "openai/gpt-5-mini", "use_proxy": True} if use_proxy else {}
     return MAILSwarmTemplate(
         name="test-swarm",
         version="1",
         agents=[
-            agent("supervisor", scripted(_lead), "editor", "clerk"),
-            agent("clerk", proxied if use_proxy else scripted(_quiet), "supervisor", "reviewer"),
+            agent("supervisor", _lead, "editor", "clerk"),
+            agent("clerk", None if use_proxy else _quiet, "supervisor", "reviewer", **more),
         ],
         entrypoint="supervisor",
         participants=[{"name": each, "description": f"The {each}."} for each in guests],
     )
 
 
-@contextlib.contextmanager
-def serving(url: str, template: MAILSwarmTemplate | None = None) -> Iterator[httpx.Client]:
-    """Serve the swarm from a database."""
-
-    async def make() -> Any:
-        chosen = settings(debug=False).model_copy(update={"store": StoreConfig(url=url)})
-        return create_app(chosen, template=template or swarm())
-
-    with served(make) as address, httpx.Client(base_url=address, timeout=PATIENCE) as client:
-        yield client
-
-
 @pytest.fixture(scope="module")
 def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """A client of one server for the module."""
     url = f"sqlite:///{tmp_path_factory.mktemp('agents')}/mail.db"
-    asyncio.run(known(url))
-    with serving(url) as client:
+    with served_from(url, swarm()) as (client, _):
         yield client
 
 
@@ -379,14 +351,13 @@ def test_a_participant_cancels_a_task_of_its_own(http: httpx.Client) -> None:
 
 def test_agents_that_call_models_in_their_callers_name_serve_participants(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/mail.db"
-    asyncio.run(known(url))
-    with serving(url, swarm(use_proxy=True)) as http:
+    with served_from(url, swarm(use_proxy=True)) as (http, _):
         send(http, "editor", recipient_id="supervisor", content="hello")
         assert mail(http, "editor")["content"] == "editor said: hello"
         task_id = begin(http, "ask which branch")
         asked = mail(http, "editor")
         send(http, "editor", recipient_id="reviewer", content="no agent")
-    with serving(url, swarm(use_proxy=True)) as http:
+    with served_from(url, swarm(use_proxy=True)) as (http, _):
         answer = {"recipient_id": "supervisor", "content": "main", "reply_to": asked["id"]}
         refused = http.post("/messages", headers=bearer("editor"), json=answer)
         assert refused.status_code == 503  # another caller's task, whose token is not here
@@ -398,18 +369,17 @@ def test_agents_that_call_models_in_their_callers_name_serve_participants(tmp_pa
 
 def test_a_restart_and_a_swarm_without_the_participant_lose_nothing(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/mail.db"
-    asyncio.run(known(url))
-    with serving(url) as http:
+    with served_from(url, swarm()) as (http, _):
         task_id = begin(http, "ask before the restart")
         got = mail(http, "editor")
         send(http, "editor", recipient_id="supervisor", content="hang on")
-    with serving(url) as http:
+    with served_from(url, swarm()) as (http, _):
         assert task(http, task_id)["waiting_for"] == ["editor"]
         sent = send(http, "editor", recipient_id="supervisor", content="yes", reply_to=got["id"])
         assert sent.status_code == 200, sent.text
         assert ended(http, task_id) == "editor said: yes"
-    with serving(url, swarm(guests=("reviewer",))) as http:
+    with served_from(url, swarm(guests=("reviewer",))) as (http, _):
         assert http.get("/messages", headers=bearer("editor")).status_code == 403
         assert http.get("/health").status_code == 200
-    with serving(url) as http:
+    with served_from(url, swarm()) as (http, _):
         assert fetch(http, "editor")["messages"][-1]["id"] == got["id"]

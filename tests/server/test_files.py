@@ -21,10 +21,9 @@ from mail.db.blobs import MARK
 from mail.errors import ConfigError
 from mail.server.app import create_app
 from tests.server.kit import bearer
-from tests.server.test_desk import fetch, known, thread
-from tests.support.background import served
+from tests.server.test_desk import fetch, thread
 from tests.support.bucket import Bucket, bucket_server
-from tests.support.till import settings, till
+from tests.support.till import served_from, settings, till
 
 MOST = 1024 * 1024
 CONTENT = b"%PDF-1.7\n" + bytes(range(256)) * 40
@@ -35,19 +34,10 @@ def serving(
     folder: Path, url: str = "", place: Any = None, **limits: Any
 ) -> Iterator[tuple[httpx.Client, FastAPI]]:
     """Serve a swarm with two participants from a database in a folder; a file may have 1 MiB."""
+    files = FilesConfig(max_bytes=MOST, **(place or {}))
     url = url or f"sqlite:///{folder}/mail.db"
-    asyncio.run(known(url))
-    made: list[FastAPI] = []
-
-    async def make() -> FastAPI:
-        files = FilesConfig(max_bytes=MOST, **(place or {}))
-        changes = {"store": StoreConfig(url=url), "files": files}
-        chosen = settings(debug=False, **limits).model_copy(update=changes)
-        made.append(create_app(chosen, template=till()))
-        return made[0]
-
-    with served(make) as address, httpx.Client(base_url=address, timeout=20) as http:
-        yield http, made[0]
+    with served_from(url, changes={"files": files}, **limits) as both:
+        yield both
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ from schemathesis.specs.openapi import definitions
 
 from mail.config.env import current
 from mail.db.memory import MemoryStore
-from mail.server.app import DESCRIBED, DOCUMENT, create_app
+from mail.server.app import create_app
 from mail.server.errors import STATUS_OF
-from mail.server.openapi import TAGS, OpenAPIDocument
+from mail.server.openapi import TAGS
 from mail.server.routing import MAILRoute
 from tests.server.kit import Template, config
 
@@ -184,12 +184,6 @@ def test_everything_has_words(read: dict[str, Any]) -> None:
         objects = [schema] if "properties" in schema else schema["anyOf"][0]["anyOf"]
         fields = [pair for each in objects for pair in each["properties"].items()]
         assert all(field["description"] for _, field in fields if "const" not in field), name
-
-
-def test_it_is_made_the_same_way_again() -> None:
-    again = OpenAPIDocument(DESCRIBED)
-    assert again.as_yaml == DOCUMENT.as_yaml
-    assert again.as_json == DOCUMENT.as_json
 
 
 def test_fastapi_gives_the_same_document(app: FastAPI, read: dict[str, Any]) -> None:

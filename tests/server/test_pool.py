@@ -161,20 +161,6 @@ async def test_one_instance_that_will_not_stop_does_not_keep_the_others_open() -
     assert other.stopped == [1.0]
 
 
-async def test_one_instance_whose_store_fails_makes_the_pool_degraded() -> None:
-    bench = Bench()
-    await bench.use(ALICE)
-    bob = await bench.use(BOB)
-    assert not bench.pool.degraded
-    bob.degraded = "disk full"
-    assert bench.pool.degraded
-
-
-async def test_a_token_reaches_only_swarms_that_need_it() -> None:
-    assert (await Bench().use(ALICE, "secret")).token == ""
-    assert (await Bench(needs_token=True).use(ALICE, "secret")).token == "secret"
-
-
 async def test_a_new_token_means_a_new_instance_once_the_old_one_is_idle() -> None:
     bench = Bench(needs_token=True)
     first = await bench.use(ALICE, "old")
@@ -183,49 +169,3 @@ async def test_a_new_token_means_a_new_instance_once_the_old_one_is_idle() -> No
     first.idle = True
     assert (await bench.use(ALICE, "new")).token == "new"
     assert first.stopped
-
-
-async def test_after_a_replacement_idle_instances_are_made_anew() -> None:
-    bench = Bench()
-    first = await bench.use(ALICE)
-    await bench.use(BOB)
-    bench.pool.replace(new := bench.serve())
-    assert bench.pool.serving(ALICE) is bench.pool.served is new
-    assert await bench.use(ALICE) is not first
-    assert first.stopped == [None]
-    assert await bench.pool.sweep() == 1, "bob's idle one is closed without a request of his"
-    assert BOB not in bench.pool._live
-
-
-async def test_after_a_replacement_an_instance_at_work_stays_until_it_is_done() -> None:
-    bench = Bench()
-    first = await bench.use(ALICE)
-    first.idle = False
-    bench.pool.replace(new := bench.serve())
-    assert bench.pool.serving(ALICE) is bench.served
-    assert bench.pool.serving(BOB) is new
-    assert await bench.use(ALICE) is first
-    assert await bench.pool.sweep() == 0
-    first.idle = True
-    second = await bench.use(ALICE)
-    assert second is not first
-    assert first.stopped == [None], "the old one has ended before the new one starts"
-
-
-async def test_an_instance_that_started_during_a_replacement_is_an_old_one() -> None:
-    bench = Bench()
-    starting = asyncio.create_task(bench.use(ALICE))
-    while not bench.made:
-        await asyncio.sleep(0)
-    bench.pool.replace(bench.serve())
-    first = await starting
-    assert await bench.use(ALICE) is not first
-
-
-async def test_a_replacement_may_need_the_callers_token() -> None:
-    bench = Bench()
-    assert (await bench.use(ALICE, "secret")).token == ""
-    bench.pool.replace(bench.serve(needs_token=True))
-    assert (await bench.use(ALICE, "secret")).token == "secret"
-    bench.pool.replace(bench.serve())
-    assert (await bench.use(ALICE, "secret")).token == ""

@@ -12,7 +12,6 @@ from mail.config.server import LimitsConfig
 from mail.core.tasks import TaskState
 from mail.db.memory import MemoryStore
 from mail.db.records import Owner
-from mail.server import quotas
 from mail.server.app import create_app
 from mail.server.errors import QuotaExceeded
 from mail.server.quotas import Quotas, Rate
@@ -51,36 +50,6 @@ def test_a_burst_is_let_through_and_then_the_rate_holds() -> None:
     clock.now += 3600
     assert admitted(rate, ALICE, 100) == 40
     assert admitted(Rate(0.0, 1, clock), ALICE, 1000) == 1000
-
-
-def test_only_so_many_callers_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quotas, "MAX_BUCKETS", 10)
-    rate = Rate(1.0, 1, Clock())
-    for number in range(100):
-        admitted(rate, ALICE, 1)
-        admitted(rate, Caller("user", str(number)), 1)
-    assert len(rate._buckets) == 10
-    assert admitted(rate, ALICE, 1) == 0  # who keeps coming is not forgotten
-
-
-def test_places_are_given_back_and_nothing_is_kept() -> None:
-    shares = Quotas(LimitsConfig(max_streams=1))
-    for _ in range(2):
-        with shares.stream(ALICE):
-            with pytest.raises(QuotaExceeded), shares.stream(ALICE):
-                pass
-            with shares.stream(BOB):
-                pass
-    assert not shares._streams
-
-
-def test_tasks_queue_behind_those_that_run_and_an_open_one_can_be_written_to() -> None:
-    shares = Quotas(LimitsConfig(max_running_tasks=2, max_queued_tasks=1))
-    for count in range(3):
-        shares.message(ALICE, "new", {str(number) for number in range(count)})
-    with pytest.raises(QuotaExceeded, match=r"2 running and 1 queued.* max_queued_tasks"):
-        shares.message(ALICE, "new", {"0", "1", "2"})
-    shares.message(ALICE, "0", {"0", "1", "2"})
 
 
 def test_zero_lifts_every_limit() -> None:

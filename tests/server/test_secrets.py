@@ -14,14 +14,12 @@ import pytest
 
 from mail import MAILAction, MAILAgentTemplate, MAILSwarmTemplate
 from mail.api.references import load_object
-from mail.auth.builtin import hash_token
 from mail.core.agents import AgentOutput
-from mail.db.records import TokenRow
 from mail.db.urls import open_store
 from mail.errors import AgentError, ConfigError, MAILError, ProtocolError, ToolError
 from mail.logs.setup import ContextFilter, JSONFormatter
 from mail.server.app import create_app
-from tests.server.kit import CALLERS, TOKENS, bearer, call, config, frames, serving
+from tests.server.kit import bearer, call, config, frames, put_tokens, serving
 
 SECRETS = ("hunter2-hunter2", "AbCdEf0123456789", "env-held-secret-9")
 TEXT = (
@@ -89,9 +87,7 @@ async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
 async def _serving(tmp_path: Path, template: MAILSwarmTemplate) -> AsyncIterator[httpx.AsyncClient]:
     store = open_store(f"sqlite:///{tmp_path / 'mail.db'}")
     await store.open()
-    for who, (role, name) in CALLERS.items():
-        row = TokenRow(hash_token(TOKENS[who]), role=role, id=name, created_at="2026-01-01")
-        await store.put_token(row)
+    await put_tokens(store)
     async with serving(create_app(config(), template=template, store=store)) as served:
         yield served
     assert clean(_stored(tmp_path))

@@ -326,34 +326,6 @@ assert "litellm" not in sys.modules
 """
 
 
-COLLECTED = """
-import gc
-from mail.server.run import spare_collector
-
-looked_at = []
-
-def note(phase, info):
-    if phase == "start" and info["generation"] == 1:
-        looked_at.append(len(gc.get_objects(generation=0)) + len(gc.get_objects(generation=1)))
-
-spare_collector()
-gc.callbacks.append(note)
-kept = [[] for _ in range(1_000_000)]
-gc.callbacks.clear()
-assert 0 < max(looked_at) <= 70_000, looked_at
-"""
-
-
-TURNS = """
-import sys
-from mail.server.run import share_interpreter
-
-before = sys.getswitchinterval()
-share_interpreter()
-assert 0 < sys.getswitchinterval() < before / 2, before
-"""
-
-
 SPARE = """
 import gc
 from mail.server.run import SpareMemory, _resident
@@ -391,11 +363,3 @@ def test_a_server_whose_agents_ask_no_provider_never_loads_litellm() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is given back on Linux")
 def test_what_large_requests_took_is_given_back_when_there_is_little_to_do() -> None:
     _run(SPARE)
-
-
-def test_threads_of_a_server_take_turns_often() -> None:
-    _run(TURNS)
-
-
-def test_nobody_waits_long_for_the_garbage_collector_when_much_is_made_at_once() -> None:
-    _run(COLLECTED)

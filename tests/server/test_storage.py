@@ -1,6 +1,5 @@
 """What callers store: their shares, deleting tasks, and deletion by age."""
 
-import asyncio
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,7 +14,6 @@ from mail.db.commit import Commit
 from mail.db.desk import DeskPost, LetterFilter, LetterRow, PageRow
 from mail.db.memory import MemoryStore
 from mail.db.records import IdempotencyRow, InboxRow, Owner, StoredUse, TaskRow
-from mail.errors import StoreError
 from mail.server.app import create_app
 from mail.server.errors import StorageFull
 from mail.server.retention import FIRST_STEP, HOURLY_STEP, Retention
@@ -38,22 +36,6 @@ class Counting:
         return self.use
 
 
-class Hanging:
-    """A store that answers when it is told to: with a failure."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-        self.gate = asyncio.Event()
-        self.error: StoreError | None = StoreError("the database failed: it did not answer")
-
-    async def stored_use(self, owner: Owner) -> StoredUse:
-        self.asked += 1
-        await self.gate.wait()
-        if self.error is not None:
-            raise self.error
-        return StoredUse(0, 0, 0)
-
-
 class Clock:
     now = 100.0
 
@@ -66,17 +48,6 @@ def shares(store: Any, clock: Clock | None = None, most: int = 100) -> StorageSh
 
 
 class TestShares:
-    async def test_the_store_is_asked_now_and_then(self) -> None:
-        store, clock = Counting(), Clock()
-        given = shares(store, clock, most=1000)
-        for _ in range(50):
-            await given.admit(ALICE)
-            given.wrote(ALICE, 10)
-        assert store.asked == 1
-        clock.now += 11
-        await given.admit(ALICE)
-        assert store.asked == 2
-
     async def test_what_is_told_is_read_again_if_it_has_changed_or_is_a_second_old(self) -> None:
         store, clock = Counting(), Clock()
         given = shares(store, clock, most=0)
@@ -91,21 +62,6 @@ class TestShares:
         store.use = StoredUse(0, 0, 0)  # another process has deleted all of it
         assert await given.use(ALICE) == store.use
 
-    async def test_requests_of_one_caller_wait_for_one_question_and_share_its_failure(self) -> None:
-        store = Hanging()
-        given = shares(store)
-        waiting = [asyncio.create_task(given.admit(ALICE)) for _ in range(8)]
-        await asyncio.sleep(0)
-        waiting[0].cancel()  # the client of the first one leaves
-        await asyncio.sleep(0)
-        store.gate.set()
-        results = await asyncio.gather(*waiting, return_exceptions=True)
-        assert [type(result) for result in results[1:]] == [StoreError] * 7
-        assert store.asked == 1
-        with pytest.raises(StoreError):
-            await given.admit(ALICE)
-        assert store.asked == 2  # a failure is not remembered
-
     async def test_what_commits_write_counts_at_once(self) -> None:
         store = Counting()
         given = shares(store)
@@ -118,27 +74,6 @@ class TestShares:
         await given.admit(BOB)
         given.forget(ALICE)  # something was deleted
         await given.admit(ALICE)
-
-    async def test_what_is_written_while_the_store_is_asked_counts_too(self) -> None:
-        store = Hanging()
-        store.error = None
-        given = shares(store)
-        asking = asyncio.create_task(given.admit(ALICE))
-        while not store.asked:
-            await asyncio.sleep(0)
-        given.wrote(ALICE, 200)  # may be in the answer or not
-        store.gate.set()
-        await asking  # nobody is refused before the store has been asked again
-        assert store.asked == 2
-
-    async def test_refusals_alone_do_not_make_the_store_work(self) -> None:
-        store = Counting()
-        store.use = StoredUse(100, 3, 3)
-        given = shares(store)
-        for _ in range(20):
-            with pytest.raises(StorageFull):
-                await given.admit(ALICE)
-        assert store.asked == 1
 
     async def test_who_deletes_at_another_server_goes_on_after_a_second(self) -> None:
         store, clock = Counting(), Clock()
@@ -528,19 +463,6 @@ class TestAge:
         assert await store.sweep_moment("keys") == wall.now.isoformat()
         assert (await keys_left(store, 168), len(await tasks_left(store))) == (162, 30)
 
-    async def test_a_clock_that_was_years_behind_holds_nothing_up(self, store: MemoryStore) -> None:
-        wall = Wall()
-        await put_keys(store, wall, 168)
-        sweeps = retention(store, wall)
-        await sweeps.sweep(FIRST_STEP)
-        wall.now = NO_CLOCK  # a machine that starts without a network
-        await sweeps.sweep(FIRST_STEP)
-        wall.now = START + timedelta(hours=10)
-        for _ in range(6):
-            await sweeps.sweep(HOURLY_STEP)
-        assert await store.sweep_moment("keys") == wall.now.isoformat()
-        assert await keys_left(store, 168) == 159
-
     @pytest.mark.parametrize("filled", [False, True])
     async def test_a_clock_that_is_years_behind_at_first_holds_nothing_up(
         self, store: MemoryStore, filled: bool
@@ -590,19 +512,6 @@ class TestAge:
         await retention(store, wall, letter_days=30.0).sweep(FIRST_STEP)
         assert (await keys_left(store, 168), len(await tasks_left(store))) == (168, 30)
         assert len(await letters_left(store)) == 30
-
-    async def test_a_new_database_does_not_believe_the_clock(self, store: MemoryStore) -> None:
-        wall = Wall()
-        wall.now = START + timedelta(days=3650)
-        sweeps = retention(store, wall)
-        await sweeps.sweep(FIRST_STEP)
-        assert await store.sweep_moment("keys") is None
-        wall.now = START
-        await put_keys(store, wall, 168)
-        await sweeps.sweep(HOURLY_STEP)
-        wall.now = START + timedelta(days=3650)
-        await sweeps.sweep(HOURLY_STEP)
-        assert await keys_left(store, 168) == 167
 
     async def test_a_clock_that_goes_right_is_followed(self, store: MemoryStore) -> None:
         wall = Wall()

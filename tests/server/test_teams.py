@@ -12,16 +12,13 @@ from typing import Any
 import httpx
 import httpx2
 import pytest
-from fastapi import FastAPI
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from mail.config.server import TeamsConfig
-from mail.server.app import create_app
 from tests.server.kit import bearer
-from tests.server.test_desk import fetch, known
-from tests.support.background import served
-from tests.support.till import settings, till
+from tests.server.test_desk import fetch
+from tests.support.till import served_from
 
 
 @asynccontextmanager
@@ -33,45 +30,19 @@ async def mcp(http: httpx.Client, who: str) -> AsyncIterator[Client]:
             yield client
 
 
-def serving(url: str, *, enabled: bool = True, made: list[FastAPI] | None = None) -> Any:
-    """Serve a swarm whose participants editor (the lead) and reviewer are a team.
-
-    Args:
-        url: Its database.
-        enabled: Whether teams are on.
-        made: Gets the application.
-    """
-
-    async def make() -> FastAPI:
-        chosen = settings(debug=False)
-        store = chosen.store.model_copy(update={"url": url})
-        teams = TeamsConfig(enabled=enabled)
-        chosen = chosen.model_copy(update={"store": store, "teams": teams})
-        app = create_app(chosen, template=till())
-        app.state.loop = asyncio.get_running_loop()
-        if made is not None:
-            made.append(app)
-        return app
-
-    return served(make)
-
-
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One server for the module."""
-    url = f"sqlite:///{tmp_path_factory.mktemp('teams')}/mail.db"
-    asyncio.run(known(url))
-    with serving(url) as address:
-        yield address
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A client of one server for the module: editor (the lead) and reviewer are a team."""
+    with served_from(f"sqlite:///{tmp_path_factory.mktemp('teams')}/mail.db") as (client, _):
+        yield client
 
 
 @pytest.fixture
-def http(address: str) -> Iterator[httpx.Client]:
+def http(server: httpx.Client) -> httpx.Client:
     """A client of that server; nobody has unread messages."""
-    with httpx.Client(base_url=address, timeout=20) as client:
-        for who in ("editor", "reviewer"):
-            fetch(client, who, limit=100)
-        yield client
+    for who in ("editor", "reviewer"):
+        fetch(server, who, limit=100)
+    return server
 
 
 def tell(http: httpx.Client, who: str, team: str = "alpha", **body: Any) -> httpx.Response:
@@ -141,8 +112,7 @@ def test_the_caller_is_told_its_teams(http: httpx.Client) -> None:
 
 def test_teams_that_are_off_say_so(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/mail.db"
-    asyncio.run(known(url))
-    with serving(url, enabled=False) as address, httpx.Client(base_url=address) as http:
+    with served_from(url, changes={"teams": TeamsConfig(enabled=False)}) as (http, _):
         assert http.get("/teams", headers=bearer("editor")).json() == {"teams": []}
         for answer in (
             tell(http, "editor", to="reviewer", message="x"),
@@ -242,19 +212,13 @@ def test_waits_that_would_close_a_cycle_are_refused(http: httpx.Client) -> None:
 
 def test_a_wait_goes_on_after_a_restart(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/mail.db"
-    asyncio.run(known(url))
     once = {"to": "lead", "requestId": "once"}
-    made: list[FastAPI] = []
-    with (
-        ThreadPoolExecutor(1) as pool,
-        serving(url, made=made) as address,
-        httpx.Client(base_url=address, timeout=70) as http,
-    ):
+    with ThreadPoolExecutor(1) as pool, served_from(url) as (http, app):
         cut_off = pool.submit(tell, http, "reviewer", **once | WAITS)
         heard(http, "editor")
-        made[0].state.loop.call_soon_threadsafe(made[0].state.mail.begin_drain)  # as SIGTERM does
+        app.state.loop.call_soon_threadsafe(app.state.mail.begin_drain)  # as SIGTERM does
         assert cut_off.result(20).status_code == 503
-    with serving(url) as address, httpx.Client(base_url=address, timeout=70) as http:
+    with served_from(url) as (http, _):
         (first,) = fetch(http, "editor", unread="true")["messages"]
         tell(http, "editor", to="reviewer", message="Yes.")
         answer = ask(http, "reviewer", 60.0, **once)

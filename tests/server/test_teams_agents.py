@@ -1,6 +1,5 @@
 """Teams of agents and participants: an agent asks a participant, and the reverse, over HTTP."""
 
-import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,15 +8,15 @@ from typing import Any
 import httpx
 import pytest
 
-from mail.api import MAILAgentTemplate, MAILSwarmTemplate
-from mail.factories.supervisor import LiteLLMSupervisorFunction
+from mail.api import MAILSwarmTemplate
 from mail.llm.script import Steps, call
 from mail.llm.script_view import ScriptView
-from mail.llm.scripted import ScriptedModel
 from tests.server.kit import bearer
-from tests.server.test_desk import fetch, known, send, thread
-from tests.server.test_desk_agents import begin, ended, mail, serving
+from tests.server.test_desk import fetch, send, thread
+from tests.server.test_desk_agents import begin, ended, mail
 from tests.server.test_teams import ask, tell, tell_all
+from tests.support.swarm import scripted_agent
+from tests.support.till import served_from
 
 
 async def _lead(view: ScriptView) -> Steps:
@@ -45,16 +44,7 @@ async def _lead(view: ScriptView) -> Steps:
 
 def swarm() -> MAILSwarmTemplate:
     """Return a swarm with no communication targets, whose supervisor leads a team."""
-    lead = MAILAgentTemplate(
-        name="supervisor",
-        factory=LiteLLMSupervisorFunction,
-        comm_targets=[],
-        actions=[],
-        agent_params={"llm": "scripted", "model": ScriptedModel(_lead), "system": "Lead."},
-        enable_entrypoint=True,
-        can_complete_tasks=True,
-        tool_format="completions",
-    )
+    lead = scripted_agent("supervisor", _lead, system="Lead.")
     return MAILSwarmTemplate(
         name="test-swarm",
         version="1",
@@ -69,8 +59,7 @@ def swarm() -> MAILSwarmTemplate:
 def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """A client of one server for the module."""
     url = f"sqlite:///{tmp_path_factory.mktemp('teams')}/mail.db"
-    asyncio.run(known(url))
-    with serving(url, swarm()) as client:
+    with served_from(url, swarm()) as (client, _):
         yield client
 
 
@@ -175,10 +164,9 @@ def test_who_tells_an_agent_something_gets_no_answer_that_nobody_gave(
 
 def test_an_agent_waits_on_for_a_participant_after_a_restart(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/mail.db"
-    asyncio.run(known(url))
-    with serving(url, swarm()) as http:
+    with served_from(url, swarm()) as (http, _):
         task_id = begin(http, "Ready?")
         mail(http, "editor")
-    with serving(url, swarm()) as http:
+    with served_from(url, swarm()) as (http, _):
         tell(http, "editor", to="lead", message="Yes.")
         assert outcome(http, task_id)["reply"]["message"] == "Yes."

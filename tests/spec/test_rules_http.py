@@ -12,26 +12,18 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from mail.auth.builtin import hash_token
 from mail.client import MAILClient
 from mail.core.runtime.runs import Run
-from mail.db.memory import MemoryStore
-from mail.db.records import TokenRow
 from mail.server.app import create_app
 from mail.server.routes.messages import MAX_TIMEOUT_SECONDS
-from tests.server.kit import CALLERS, TOKENS, Script, Template, bearer, config, frames, serving
+from tests.server.kit import Script, Template, bearer, config, frames, serving
+from tests.support.till import known_callers
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served() -> AsyncIterator[SimpleNamespace]:
     """One server for the whole module, with its store and the script of its agent."""
-    store, script = MemoryStore(), Script()
-    for who, (role, identifier) in CALLERS.items():
-        created = "2026-01-01T00:00:00+00:00"
-        row = TokenRow(
-            token_hash=hash_token(TOKENS[who]), role=role, id=identifier, created_at=created
-        )
-        await store.put_token(row)
+    store, script = await known_callers(), Script()
     template: Any = Template(script)
     app = create_app(config(shutdown_grace=0.5), template=template, store=store)
     async with serving(app) as client:

@@ -2,12 +2,15 @@
 
 from typing import Any
 
+from mail.api import MAILAgentTemplate
 from mail.clock import SystemClock
 from mail.core.actions import ActionCore
 from mail.core.agents import AgentCore, AgentFunction
 from mail.core.compose import Composer
 from mail.core.message import MAILMessage, MessageKind, create_agent_address, create_user_address
 from mail.core.runtime import MAILRuntime
+from mail.factories.supervisor import LiteLLMSupervisorFunction
+from mail.llm.scripted import ScriptedModel
 
 SWARM = "test-swarm"
 
@@ -63,3 +66,29 @@ def runtime_of(agents: dict[str, AgentCore], **options: Any) -> MAILRuntime:
 def last_body(messages: list[dict[str, Any]]) -> str:
     """Return the text of the newest entry of a history."""
     return str(messages[-1].get("content") or "")
+
+
+def scripted_agent(name: str, script: Any, *targets: str, **more: Any) -> MAILAgentTemplate:
+    """Return an entrypoint that completes tasks, whose model does what a script says.
+
+    Args:
+        name: Its name.
+        script: A script, a model, or None if `llm` says which one.
+        targets: Whom it may write to.
+        more: Other fields, and ``system``, ``llm`` and ``use_proxy`` of its parameters.
+    """
+    params: dict[str, Any] = {"system": more.pop("system", "")}
+    params |= {key: more.pop(key) for key in ("llm", "use_proxy") if key in more}
+    if script is not None:
+        model = script if isinstance(script, ScriptedModel) else ScriptedModel(script)
+        params |= {"llm": "scripted", "model": model}
+    fields = {
+        "factory": LiteLLMSupervisorFunction,
+        "actions": [],
+        "enable_entrypoint": True,
+        "can_complete_tasks": True,
+        "tool_format": "completions",
+    }
+    return MAILAgentTemplate(
+        name=name, comm_targets=list(targets), agent_params=params, **(fields | more)
+    )

@@ -6,20 +6,26 @@ model fail, ``hang`` makes its model wait for ever; it echoes everything else.
 
 import asyncio
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
-from mail.api import MAILAction, MAILAgentTemplate, MAILSwarmTemplate
-from mail.auth.builtin import hash_token
-from mail.config.server import ServerConfig, TeamsConfig
+import httpx
+from fastapi import FastAPI
+
+from mail.api import MAILAction, MAILSwarmTemplate
+from mail.config.server import ServerConfig, StoreConfig, TeamsConfig
 from mail.core.approvals import Approval
 from mail.db.memory import MemoryStore
-from mail.db.records import TokenRow
-from mail.factories.supervisor import LiteLLMSupervisorFunction
 from mail.llm.script import Steps, call, fail
 from mail.llm.script_view import ScriptView
 from mail.llm.scripted import ScriptedModel
-from tests.server.kit import CALLERS, TOKENS, config
+from mail.server.app import create_app
+from tests.server.kit import config, know, put_tokens
+from tests.support.background import served
+from tests.support.swarm import scripted_agent
 
-__all__ = ["definition", "known_callers", "settings", "till"]
+__all__ = ["definition", "known_callers", "served_from", "settings", "till"]
 
 ASK = MAILAction(
     "ask_cashier",
@@ -88,16 +94,7 @@ def definition() -> str:
 
 def till() -> MAILSwarmTemplate:
     """Return the swarm's template."""
-    agent = MAILAgentTemplate(
-        name="supervisor",
-        factory=LiteLLMSupervisorFunction,
-        comm_targets=[],
-        actions=[ASK],
-        agent_params={"llm": "scripted", "model": MODEL, "system": "Sell."},
-        enable_entrypoint=True,
-        can_complete_tasks=True,
-        tool_format="completions",
-    )
+    agent = scripted_agent("supervisor", MODEL, actions=[ASK], system="Sell.")
     return MAILSwarmTemplate(
         name="test-swarm",
         version="1.3.6",
@@ -127,8 +124,31 @@ def settings(*, debug: bool, **limits: float) -> ServerConfig:
 async def known_callers() -> MemoryStore:
     """Return a store that knows the tokens of the known callers."""
     store = MemoryStore()
-    for who, (role, identifier) in CALLERS.items():
-        await store.put_token(
-            TokenRow(hash_token(TOKENS[who]), role, identifier, "2026-01-01T00:00:00+00:00")
-        )
+    await put_tokens(store)
     return store
+
+
+@contextmanager
+def served_from(
+    url: str, template: MAILSwarmTemplate | None = None, changes: Any = None, **limits: float
+) -> Iterator[tuple[httpx.Client, FastAPI]]:
+    """Serve a swarm from a database that knows the callers; yield a client, and the application.
+
+    Args:
+        url: The database.
+        template: The swarm; the till without one.
+        changes: Parts of the settings.
+        limits: Fields of `[server.limits]`.
+    """
+    made: list[FastAPI] = []
+
+    async def make() -> FastAPI:
+        await know(url)
+        chosen = settings(debug=False, **limits)
+        chosen = chosen.model_copy(update={"store": StoreConfig(url=url), **(changes or {})})
+        made.append(create_app(chosen, template=template or till()))
+        made[0].state.loop = asyncio.get_running_loop()
+        return made[0]
+
+    with served(make) as address, httpx.Client(base_url=address, timeout=20) as client:
+        yield client, made[0]
