@@ -1026,21 +1026,6 @@ class Model:
 
     # --- what they share --------------------------------------------------------------------------
 
-    def check_names(self, op: Op) -> None:
-        """See that the letters and threads that an operation names are there.
-
-        Raises:
-            KeyError: one of them is not.
-        """
-        for name in ("letter", "reply_to", "since", "before"):
-            if op.args.get(name):
-                self.letters[op.args[name]]
-        if op.args.get("file"):
-            self.file_ids[op.args["file"]]
-        for name in ("thread", "after"):
-            if op.args.get(name):
-                self.threads[op.args[name]]
-
     def newest(self, name: str | None, limit: int) -> list[LetterKey]:
         """Return the newest letters to a mailbox, or of all."""
         if name is None:

@@ -6,13 +6,9 @@ whole (``APPROVALS_SEED`` chooses another order).
 
 import asyncio
 import json
-import multiprocessing
 import os
 import random
-import signal
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,19 +17,12 @@ import httpx
 import pytest
 
 from mail import Approval, MAILAction
-from mail.api import MAILAgentTemplate, MAILSwarmTemplate
-from mail.auth.callers import hash_token
-from mail.config.server import ServerConfig, SettingsConfig, SwarmConfig
-from mail.db.records import TokenRow
-from mail.db.urls import open_store
-from mail.factories.supervisor import LiteLLMSupervisorFunction
-from mail.llm import ScriptedModel, call
+from mail.api import MAILSwarmTemplate
+from mail.llm import call
 from mail.llm.script_view import ScriptView
-from mail.logs.setup import init_logger
-from mail.server.run import run_server
-from scripts.ports import free_port
 from tests.e2e.evidence import report
-from tests.e2e.served import NO_LIMITS
+from tests.e2e.processes import Place
+from tests.support.swarm import scripted_agent
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -41,10 +30,7 @@ TASKS = int(os.environ.get("APPROVALS_TASKS", "4"))
 CALLS = int(os.environ.get("APPROVALS_CALLS", "4"))
 KILLS = int(os.environ.get("APPROVALS_KILLS", "1"))
 SEED = int(os.environ.get("APPROVALS_SEED", "15"))
-TOKEN = "mail_alice-token-Qd81Pz56Lt30Rk97"
-HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 _SECONDS = 60.0
-_CONTEXT = multiprocessing.get_context("forkserver")
 SCHEMA = {
     "type": "object",
     "properties": {"key": {"type": "string"}, "text": {"type": "string"}},
@@ -74,49 +60,22 @@ def swarm(folder: Path) -> MAILSwarmTemplate:
         await asyncio.sleep(0.02)
         return f"sent {arguments['key']}"
 
-    agent = MAILAgentTemplate(
-        name="supervisor",
-        factory=LiteLLMSupervisorFunction,
-        comm_targets=[],
-        actions=[
-            MAILAction("send", "Send.", SCHEMA, note, approval=Approval()),
-            MAILAction("look", "Look.", SCHEMA, note),
-        ],
-        agent_params={"llm": "scripted", "model": ScriptedModel(_agent)},
-        enable_entrypoint=True,
-        can_complete_tasks=True,
-        tool_format="completions",
-    )
+    actions = [
+        MAILAction("send", "Send.", SCHEMA, note, approval=Approval()),
+        MAILAction("look", "Look.", SCHEMA, note),
+    ]
+    agent = scripted_agent("supervisor", _agent, actions=actions)
     return MAILSwarmTemplate(name="approvals", agents=[agent], entrypoint="supervisor")
 
 
-def serve(folder: str, store: str, port: int) -> None:
-    """Serve until the process is killed."""
-    log = os.open(Path(folder, "server.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    init_logger(log_dir=Path(folder, "logs"))
-    config = ServerConfig(
-        host="127.0.0.1",
-        port=port,
-        swarm=SwarmConfig(name="approvals", registry_file=str(Path(folder, "registry.json"))),
-        settings=SettingsConfig(task_message_limit=50, print_llm_streams=False),
-        limits=NO_LIMITS,
-    )
-    run_server(config, template=swarm(Path(folder)), store=open_store(store))
+@dataclass(eq=False)
+class House(Place):
+    """A server that is killed, what was answered, and what has run; its models are scripts."""
 
-
-@dataclass
-class House:
-    """A server that is killed, what was answered, and what has run."""
-
-    folder: Path
-    store: str
-    port: int = field(default_factory=free_port)
-    process: Any = None
+    provider_port: int = 0
     answered: dict[str, str] = field(default_factory=dict)
     lost: int = 0
-    serving: Callable[[str, str, int], None] = serve
+    template: str = f"{__name__}:swarm"
     unknown: str = "outcome is unknown"
 
     def body(self, number: int) -> str:
@@ -138,41 +97,8 @@ class House:
             assert ran.pop((f"t{number}/look", "needs nobody")) == 1
         return ran
 
-    async def open(self) -> None:
-        """Give the caller a token, and start."""
-        store = open_store(self.store, exclusive=False)
-        await store.open()
-        token = TokenRow(hash_token(TOKEN), "user", "alice", "2026-01-01T00:00:00+00:00")
-        await store.put_token(token)
-        await store.close()
-        await self.start()
-
-    async def start(self) -> None:
-        arguments = (str(self.folder), self.store, self.port)
-        self.process = _CONTEXT.Process(target=self.serving, args=arguments)
-        self.process.start()
-        async with asyncio.timeout(_SECONDS):
-            async with self.client() as client:
-                while True:
-                    assert self.process.is_alive(), (self.folder / "server.log").read_text()
-                    with suppress(httpx.TransportError):
-                        if (await client.get("/health")).status_code == 200:
-                            return
-                    await asyncio.sleep(0.02)
-
-    async def kill(self) -> None:
-        os.kill(self.process.pid, signal.SIGKILL)
-        await self.dead()
-
-    async def dead(self) -> None:
-        """Return when the process has ended."""
-        async with asyncio.timeout(_SECONDS):
-            while self.process.is_alive():
-                await asyncio.sleep(0.005)
-
-    def client(self) -> httpx.AsyncClient:
-        url = f"http://127.0.0.1:{self.port}"
-        return httpx.AsyncClient(base_url=url, headers=HEADERS, timeout=20)
+    async def start(self, kill: str = "", **options: Any) -> None:
+        await super().start(kill, template=self.template, **options)
 
     async def answer(self, approval: dict[str, Any], kind: str) -> None:
         """Answer a call until the server says that it is answered."""
@@ -253,7 +179,8 @@ async def answer_all(house: House, dice: random.Random) -> None:
 
 async def whole(house: House, seed: int) -> None:
     """Do it all, and compare."""
-    await house.open()
+    await house.make_tokens()
+    await house.start()
     try:
         await answer_all(house, random.Random(seed))
         unknown = 0
@@ -269,7 +196,7 @@ async def whole(house: House, seed: int) -> None:
                 house.answered.pop(house.key(args_of(results, each)), None)
         check(house, unknown)
     finally:
-        await house.kill()
+        house.clean_up()
     report(
         f"seed {seed}: {TASKS * CALLS} approvals in {TASKS} tasks, {KILLS} kills, "
         f"{house.lost} requests lost their answers, {unknown} outcomes unknown"
@@ -303,8 +230,8 @@ def check(house: House, unknown: int) -> None:
 
 
 async def test_each_call_runs_exactly_as_answered_once(tmp_path: Path) -> None:
-    await whole(House(tmp_path, f"sqlite:///{tmp_path / 'mail.db'}"), SEED)
+    await whole(House(tmp_path), SEED)
 
 
 async def test_the_same_with_postgresql(tmp_path: Path, dsn: str) -> None:
-    await whole(House(tmp_path, dsn), SEED + 1)
+    await whole(House(tmp_path, dsn=dsn), SEED + 1)

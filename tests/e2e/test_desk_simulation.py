@@ -9,7 +9,6 @@ import pytest
 from mail.db.desk import DeskPost, LetterFilter, LetterRow, PageRow, ReceiptRow
 from mail.db.memory import MemoryStore
 from mail.db.store import Store
-from mail.db.urls import open_store
 from tests.e2e.desk_simulation import (
     Found,
     Simulation,
@@ -24,7 +23,6 @@ from tests.e2e.evidence import report
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
 SEED = 14
-SHORT = 8
 
 
 async def test_participants_see_what_the_model_says_whenever_the_server_dies(
@@ -36,8 +34,7 @@ async def test_participants_see_what_the_model_says_whenever_the_server_dies(
 
 
 async def test_participants_see_the_same_with_postgresql(tmp_path: Path, dsn: str) -> None:
-    again = (open_store(f"sqlite:///{tmp_path / f'{number}.db'}") for number in range(10**6))
-    figures = await on_a_server(tmp_path, 200, 1, seed=SEED, dsn=dsn, fresh=lambda: next(again))
+    figures = await on_a_server(tmp_path, 200, 1, seed=SEED, dsn=dsn)
     report(f"seed {SEED}: {figures}")
     assert figures.kills == 1 and figures.letters > 20 and figures.turns > 3 and figures.files > 2
 
@@ -74,15 +71,12 @@ class OldestFirst(MemoryStore):
 
 
 @pytest.mark.parametrize("broken", [MarksNothing, KeepsMembers, OldestFirst])
-async def test_a_broken_desk_is_found_with_a_short_history(
+async def test_a_broken_desk_is_found(
     broken: Callable[[], Store],
 ) -> None:
     names = names_of(4)
     async with fresh_server(names, broken()) as (wire, requests):
         simulation = Simulation(SEED, wire, make_model(names), requests)
         with pytest.raises(Found) as found:
-            await beside_model(simulation, 2000, 0, broken, seconds=60)
-    text = str(found.value)
-    assert f"seed {SEED}" in text
-    _, _, history = text.partition("It happens alone, one after the other:\n")
-    assert 1 <= len(history.splitlines()) <= SHORT, text
+            await beside_model(simulation, 2000, 0)
+    assert f"seed {SEED}" in str(found.value)

@@ -10,7 +10,8 @@ import os
 import re
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email import message_from_bytes, policy
 from pathlib import Path
@@ -19,14 +20,9 @@ from typing import Any
 import pytest
 
 from mail.api import MAILSwarmTemplate
-from mail.config.server import ServerConfig, SettingsConfig, SwarmConfig
-from mail.db.urls import open_store
 from mail.llm import ScriptedModel, call
 from mail.llm.script_view import ScriptView
-from mail.logs.setup import init_logger
-from mail.server.run import run_server
 from mail.stdlib.email.messages import parse_email
-from tests.e2e.served import NO_LIMITS
 from tests.e2e.test_approvals_kill import CALLS, SEED, House, whole
 from tests.stdlib.email.servers import ImapMailbox, Inbox, imap_server, smtp_server
 
@@ -59,37 +55,29 @@ def _drafts(view: ScriptView) -> Any:
     ]
 
 
-def serve(folder: str, store: str, port: int) -> None:
-    """Serve the email assistant until the process is killed."""
-    log = os.open(Path(folder, "server.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    init_logger(log_dir=Path(folder, "logs"))
-    os.environ["MAIL_CONFIG_PATH"] = str(Path(folder, "mail.toml"))
-    os.environ["MAIL_IMAP_PASSWORD"] = ImapMailbox().password
+def swarm(folder: Path) -> MAILSwarmTemplate:
+    """Return the email assistant, whose drafts are scripted."""
     template = MAILSwarmTemplate.from_swarm_json_file("email_assistant", SWARMS)
     for agent in template.agents:
         if agent.name == "response_agent":
             agent.agent_params = {**agent.agent_params, "model": ScriptedModel(_drafts)}
             agent.agent_params["llm"] = "scripted"
-    config = ServerConfig(
-        host="127.0.0.1",
-        port=port,
-        swarm=SwarmConfig(name="email_assistant", registry_file=str(Path(folder, "registry.json"))),
-        settings=SettingsConfig(task_message_limit=50, print_llm_streams=False),
-        limits=NO_LIMITS,
-    )
-    run_server(config, template=template, store=open_store(store))
+    return template
 
 
-@dataclass
+@dataclass(eq=False)
 class Assistant(House):
     """A server with the email assistant, which is killed, and the person's mail servers."""
 
-    serving: Callable[[str, str, int], None] = serve
+    template: str = f"{__name__}:swarm"
     unknown: str = "may have been sent"
     box: ImapMailbox = field(default_factory=ImapMailbox)
     inbox: Inbox = field(default_factory=Inbox)
+
+    async def start(self, kill: str = "", **options: Any) -> None:
+        settings = {"MAIL_CONFIG_PATH": f"{self.folder}/mail.toml"}
+        settings["MAIL_IMAP_PASSWORD"] = self.box.password
+        await super().start(kill, environment=settings, **options)
 
     def body(self, number: int) -> str:
         raw = ASKED.format(f"t{number}").encode()
@@ -115,8 +103,9 @@ class Assistant(House):
         return found
 
 
-@pytest.fixture
-def assistant(tmp_path: Path) -> Iterator[Assistant]:
+@contextmanager
+def assistant_in(tmp_path: Path, dsn: str = "") -> Iterator[Assistant]:
+    """Run the mail servers, and make the place of the server."""
     box = ImapMailbox()
     with smtp_server() as (inbox, smtp), imap_server(box) as imap:
         (tmp_path / "mail.toml").write_text(
@@ -126,7 +115,13 @@ def assistant(tmp_path: Path) -> Iterator[Assistant]:
             'imap_user = "ann"\nimap_sent = "Sent"\n'
             f'smtp_host = "127.0.0.1"\nsmtp_port = {smtp}\nsmtp_security = "none"\n'
         )
-        yield Assistant(tmp_path, f"sqlite:///{tmp_path / 'mail.db'}", box=box, inbox=inbox)
+        yield Assistant(tmp_path, dsn=dsn, box=box, inbox=inbox)
+
+
+@pytest.fixture
+def assistant(tmp_path: Path) -> Iterator[Assistant]:
+    with assistant_in(tmp_path) as made:
+        yield made
 
 
 async def test_each_email_is_sent_as_answered_once(assistant: Assistant) -> None:
@@ -136,9 +131,9 @@ async def test_each_email_is_sent_as_answered_once(assistant: Assistant) -> None
     assert sorted(kept) == sorted(sent)
 
 
-async def test_the_same_with_postgresql(assistant: Assistant, dsn: str) -> None:
-    assistant.store = dsn
-    await whole(assistant, SEED + 1)
+async def test_the_same_with_postgresql(tmp_path: Path, dsn: str) -> None:
+    with assistant_in(tmp_path, dsn) as assistant:
+        await whole(assistant, SEED + 1)
 
 
 async def sent_through_a_kill(house: Assistant, number: int, stage: str, *, filed: bool) -> str:
@@ -165,7 +160,7 @@ async def sent_through_a_kill(house: Assistant, number: int, stage: str, *, file
         page = await client.get("/approvals", params={"task_id": task_id, "status": "open"})
     house.inbox.seen = die
     accepting = asyncio.create_task(house.answer(page.json()["approvals"][0], "accept"))
-    await house.dead()
+    await house.died()
     await house.start()
     await accepting
     async with asyncio.timeout(60), house.client() as client:
@@ -180,13 +175,14 @@ async def sent_through_a_kill(house: Assistant, number: int, stage: str, *, file
 async def test_an_email_that_was_taken_before_the_kill_is_not_sent_again(
     assistant: Assistant,
 ) -> None:
-    await assistant.open()
+    await assistant.make_tokens()
+    await assistant.start()
     try:
         announced = await sent_through_a_kill(assistant, 0, "MAIL", filed=False)
         filed = await sent_through_a_kill(assistant, 1, "DATA", filed=True)
         lost = await sent_through_a_kill(assistant, 2, "DATA", filed=False)
     finally:
-        await assistant.kill()
+        assistant.clean_up()
     assert announced.endswith(": sent") and filed.endswith(": sent")
     assert [to.partition("-")[0] for to, _ in assistant.sent()] == ["t0", "t1", "t2"]
     taken = [message_from_bytes(raw)["Message-ID"] for _, _, raw in assistant.inbox.got]
