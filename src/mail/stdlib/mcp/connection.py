@@ -7,6 +7,7 @@ is. This module is imported when an action is called: the SDK is large.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import Future
+from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar, cast
 
 import httpx2
@@ -74,26 +75,28 @@ async def with_server(
             limit.reschedule(asyncio.get_running_loop().time() + _GOODBYE)
 
     try:
-        async with limit:
-            url, own = _split(server_url)
-            http = httpx2.AsyncClient(
-                transport=guard,
-                timeout=config.timeout,
-                headers=own | dict(headers or {}),
-                trust_env=False,
-            )
-            async with http:
-                transport = streamable_http_client(
-                    url, http_client=http, max_sse_event_size=config.max_bytes
-                )
-                session = Client(transport, read_timeout_seconds=config.timeout, cache=None)
-                async with session:
-                    await keep(session)
+        async with limit, _session(server_url, config, headers or {}, guard) as client:
+            await keep(client)
     except Exception as error:  # noqa: BLE001 - the SDK wraps what happened in groups of its own
         if not outcome.done():
             late = FetchError(f"no complete answer within {config.timeout:g} seconds")
             outcome.set_exception(late if limit.expired() else _reason(error, guard))
     return outcome.result()
+
+
+@asynccontextmanager
+async def _session(
+    server_url: str, config: HttpConfig, more: Mapping[str, str], guard: "_RememberingTransport"
+) -> AsyncIterator[Client]:
+    url, headers = _split(server_url)
+    http = httpx2.AsyncClient(
+        transport=guard, timeout=config.timeout, headers=headers | dict(more), trust_env=False
+    )
+    async with http:
+        limit = config.max_bytes
+        transport = streamable_http_client(url, http_client=http, max_sse_event_size=limit)
+        async with Client(transport, read_timeout_seconds=config.timeout, cache=None) as client:
+            yield client
 
 
 def system_transport() -> httpx2.AsyncBaseTransport:
