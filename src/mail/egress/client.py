@@ -17,7 +17,7 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from mail.egress.bodies import LimitedBody, read_body
@@ -69,7 +69,6 @@ MAX_REDIRECTS: Final = 5
 _MAX_BYTES: Final = 4 * 1024 * 1024
 _MAX_ATTEMPTS: Final = 4
 _MAX_HOSTS: Final = 1024
-_MAX_KEPT: Final = 256
 _MAX_PORT: Final = 65535
 PORTS: Final = {"http": 80, "https": 443}
 # What a call may take beyond its limit of time until it is left behind.
@@ -160,18 +159,21 @@ class KeptConnections:
     """A transport of httpx that keeps connections for further requests to the same host name.
 
     Each name has connections of its own, because a certificate was checked for that name; behind a
-    `GuardedTransport` two names may lead to the same address.
+    `GuardedTransport` two names may lead to the same address. There are as many connections as
+    requests under way, each with a pool of its own: one of httpx's for all would look at every
+    connection for each request.
 
     Args:
-        idle_seconds: How long a connection that nothing uses is good for another request. Keep it
-            below what servers allow (often five seconds), or requests meet connections that just
-            close.
+        idle_seconds: How long a connection that nothing uses is good for another request; the next
+            request to any name closes it after that. Keep it below what servers allow (often five
+            seconds), or requests meet connections that just close.
     """
 
     def __init__(self, idle_seconds: float = 4.0) -> None:
         self._idle_seconds = idle_seconds
         self._tls: Any = None
-        self._of_name: OrderedDict[Any, httpx.AsyncHTTPTransport] = OrderedDict()
+        self._idle: dict[tuple[str, str, int | None], deque[tuple[float, Any]]] = {}
+        self._closed = False
 
     async def handle_async_request(self, request: "httpx.Request") -> "httpx.Response":
         """Send a request over a connection that is open, or a new one."""
@@ -179,30 +181,83 @@ class KeptConnections:
 
         name = request.extensions.get("sni_hostname") or request.url.host
         key = (request.url.scheme, name, request.url.port)
-        transport = self._of_name.get(key)
-        if transport is None:
-            self._tls = self._tls or httpx.create_ssl_context()
-            limits = httpx.Limits(keepalive_expiry=self._idle_seconds)
-            transport = httpx.AsyncHTTPTransport(verify=self._tls, limits=limits)
-            self._of_name[key] = transport
-            if len(self._of_name) > _MAX_KEPT:
-                _, oldest = self._of_name.popitem(last=False)
-                await oldest.aclose()
-        else:
-            self._of_name.move_to_end(key)
-        return await transport.handle_async_request(request)
+        await self._close_old()
+        idle = self._idle.get(key)
+        connection = idle.pop()[1] if idle else self._made()
+        try:
+            response = await connection.handle_async_request(request)
+        except BaseException:
+            await connection.aclose()
+            raise
+        stream = _kept_stream()(response.stream, partial(self._keep, key, connection))
+        return httpx.Response(
+            response.status_code,
+            headers=response.headers,
+            stream=stream,
+            extensions=response.extensions,
+        )
+
+    def _made(self) -> "httpx.AsyncHTTPTransport":
+        import httpx
+
+        if self._tls is None:
+            self._tls = httpx.create_ssl_context()
+        limits = httpx.Limits(max_connections=1, keepalive_expiry=self._idle_seconds)
+        return httpx.AsyncHTTPTransport(verify=self._tls, limits=limits)
+
+    async def _keep(self, key: tuple[str, str, int | None], connection: Any) -> None:
+        if self._closed:
+            await connection.aclose()
+            return
+        self._idle.setdefault(key, deque()).append((time.monotonic(), connection))
+
+    async def _close_old(self) -> None:
+        """Close connections that nothing has used for long."""
+        old = time.monotonic() - self._idle_seconds
+        for key, idle in list(self._idle.items()):
+            while idle and idle[0][0] < old:
+                await idle.popleft()[1].aclose()
+            if not idle:
+                self._idle.pop(key, None)
 
     async def aclose(self) -> None:
-        """Close the connections."""
-        every, self._of_name = self._of_name, OrderedDict()
-        for transport in every.values():
-            await transport.aclose()
+        """Close the connections; those in use when their answers are closed."""
+        self._closed = True
+        every, self._idle = self._idle, {}
+        for idle in every.values():
+            for _, connection in idle:
+                await connection.aclose()
 
     async def __aenter__(self) -> "KeptConnections":
         return self
 
     async def __aexit__(self, *raised: Any) -> None:
         await self.aclose()
+
+
+@cache
+def _kept_stream() -> Any:
+    """Return the class of streams that give their connection back when they are closed."""
+    import httpx
+
+    class KeptStream(httpx.AsyncByteStream):
+        def __init__(self, stream: Any, give_back: Callable[[], Awaitable[None]]) -> None:
+            self._stream = stream
+            self._give_back: Callable[[], Awaitable[None]] | None = give_back
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            async for piece in self._stream:
+                yield piece
+
+        async def aclose(self) -> None:
+            give_back, self._give_back = self._give_back, None
+            if give_back is not None:
+                try:
+                    await self._stream.aclose()
+                finally:
+                    await give_back()
+
+    return KeptStream
 
 
 def guarded_client(
