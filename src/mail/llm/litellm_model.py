@@ -11,8 +11,7 @@ import warnings
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from mail.core.call_context import ModelRules, current_call
 from mail.llm.failures import model_error
@@ -53,8 +52,6 @@ from mail.redaction import redact_foreign
 
 _log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 _NO_KEY: Final = "the-user-token-is-in-the-header"
 _CONNECT_SECONDS: Final = 10.0
 _FEW_MESSAGES: Final = 64
@@ -80,24 +77,12 @@ _IN_THREADS: Final = ("litellm.main", "litellm.responses.main")
 _LOGGERS: Final = ("LiteLLM", "LiteLLM Proxy", "LiteLLM Router")
 _LOG_SETTING: Final = "LITELLM_LOG"
 # What the library would import in the middle of its first call, on the event loop.
-_SLOW_PARTS: Final[Mapping[Wire, tuple[str, ...]]] = MappingProxyType(
-    {
-        "completions": (
-            "openai.resources.chat",
-            "litellm.litellm_core_utils.default_encoding",
-        ),
-        "responses": (
-            "litellm.responses.mcp.litellm_proxy_mcp_handler",
-            "litellm.litellm_core_utils.default_encoding",
-        ),
-        "anthropic": (
-            "litellm.llms.anthropic.chat.handler",
-            "litellm.litellm_core_utils.default_encoding",
-        ),
-    }
-)
-
-
+_ENCODING: Final = "litellm.litellm_core_utils.default_encoding"
+_SLOW_PARTS: Final[Mapping[Wire, str]] = {
+    "completions": "openai.resources.chat",
+    "responses": "litellm.responses.mcp.litellm_proxy_mcp_handler",
+    "anthropic": "litellm.llms.anthropic.chat.handler",
+}
 # Of two threads that import packages which import each other, one gets half of a module.
 _IMPORTING: Final = threading.RLock()
 
@@ -162,7 +147,7 @@ def load_parts(wires: Iterable[Wire] = ("anthropic", "completions", "responses")
     """Import LiteLLM with what the first calls of some wires need; blocks for seconds."""
     with _IMPORTING:
         load_library()
-        for name in dict.fromkeys(part for wire in wires for part in _SLOW_PARTS[wire]):
+        for name in (_ENCODING, *(_SLOW_PARTS[wire] for wire in wires)):
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
 

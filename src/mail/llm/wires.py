@@ -27,16 +27,12 @@ def encoded(request: ModelRequest, profile: Profile) -> dict[str, Any]:
     arguments.update(request.settings.sampling)
     if profile.no_auto and request.tools and arguments.get("tool_choice", "auto") == "auto":
         arguments["tool_choice"] = "required"
-    if headers := _headers(profile):
-        arguments = merged({"extra_headers": headers}, arguments)
-    return {name: value for name, value in arguments.items() if name not in profile.without}
-
-
-def _headers(profile: Profile) -> dict[str, str]:
     headers = dict(profile.headers)
     if profile.block_binding:
         headers[_BETA] = ",".join(filter(None, (headers.get(_BETA), _BINDING)))
-    return headers
+    if headers:
+        arguments = merged({"extra_headers": headers}, arguments)
+    return {name: value for name, value in arguments.items() if name not in profile.without}
 
 
 def decoder_of(wire: Wire) -> Callable[[Any], Delta | None]:
