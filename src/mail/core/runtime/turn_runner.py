@@ -340,6 +340,8 @@ _LONGEST_RETRY = 120.0
 _MAX_DELAYS = 8
 _STORE_PAUSE = 1.0
 _BEFORE_END = 0.05
+_LARGE = 64 * 1024
+"""Characters of a text that holds the loop up: others are served between two steps with it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -413,6 +415,8 @@ class TurnRunner:
                 return
             await self._fail(turn, _reason(turn, error))
             return
+        if turn_result.history.size > _LARGE:
+            await asyncio.sleep(0)
         await self.turn_end.commit(turn, turn_result)
 
     async def _carry_out(self, turn: Turn, journal: Mapping[str, JournalRow]) -> None:
@@ -459,6 +463,8 @@ class TurnRunner:
         """Return the agent's reply; None when it was not asked, or nobody wants its reply."""
         known = journal.get(REPLY_KEY)
         incoming = self._incoming(turn, turn_result)
+        if len(turn.envelope.body) > _LARGE:
+            await asyncio.sleep(0)
         if known is not None:
             turn.phase = Phase.ACTING
             reply = Reply.from_json(known.payload)
