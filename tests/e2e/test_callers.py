@@ -8,9 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi.routing import APIRoute
 
-from mail.server.app import create_app
 from tests.e2e.processes import PROVIDER_KEY, TOKENS, Place, place_of
 
 pytestmark = pytest.mark.e2e
@@ -54,109 +52,6 @@ TOUCHES: list[Request] = [
         {"body": "go", "task_id": TASK, "resume_from": "user_response", "stream": True},
     ),
 ]
-TOUCHED = {
-    ("GET", "/task"),
-    ("GET", "/tasks"),
-    ("GET", "/tasks/{task_id:path}"),
-    ("DELETE", "/tasks/{task_id:path}"),
-    ("GET", "/tasks/{task_id:path}/events"),
-    ("POST", "/tasks/{task_id:path}/cancel"),
-    ("GET", "/tasks/{task_id:path}/set-aside"),
-    ("POST", "/tasks/{task_id:path}/set-aside/{number}/retry"),
-    ("DELETE", "/tasks/{task_id:path}/set-aside/{number}"),
-    ("POST", "/message"),
-}
-"""The routes that `TOUCHES` goes through."""
-TASKLESS = {
-    ("GET", "/"),
-    ("GET", "/health"),
-    ("POST", "/health"),
-    ("GET", "/status"),
-    ("GET", "/whoami"),
-    ("GET", "/openapi.json"),
-    ("GET", "/console"),
-    ("GET", "/console/"),
-    ("GET", "/console/{name}"),
-    ("GET", "/docs"),
-    ("GET", "/docs/{name}"),
-    ("GET", "/openapi.yaml"),
-    ("GET", "/.well-known/mail.json"),
-    ("GET", "/swarm/graph"),  # its figures are the caller's: see tests/server/test_admin.py
-    ("GET", "/admin/tasks"),
-    ("GET", "/tokens"),
-    ("POST", "/tokens"),
-    ("DELETE", "/tokens/{prefix}"),
-    ("GET", "/swarms"),
-    ("POST", "/swarms"),
-    ("POST", "/swarms/register"),
-    ("POST", "/swarms/discover"),
-    ("GET", "/swarms/registry"),
-    ("POST", "/swarms/{name:path}/accept"),
-    ("DELETE", "/swarms/{name:path}"),
-    ("GET", "/swarms/dump"),
-    ("POST", "/swarms/load"),
-    ("POST", "/interswarm/forward"),
-    ("POST", "/interswarm/back"),
-    ("POST", "/interswarm/message"),
-    ("POST", "/messages"),
-    ("GET", "/messages"),
-    ("GET", "/messages/unread"),
-    ("GET", "/messages/overdue"),
-    ("GET", "/messages/search"),
-    ("GET", "/messages/{message_id}"),
-    ("POST", "/messages/{message_id}/ack"),
-    ("POST", "/threads"),
-    ("GET", "/threads"),
-    ("GET", "/threads/{thread_id}"),
-    ("POST", "/threads/{thread_id}/join"),
-    ("POST", "/threads/{thread_id}/participants"),
-    ("DELETE", "/threads/{thread_id}/participants/{name:path}"),
-    ("GET", "/teams"),
-    ("POST", "/teams/{team_id}/messages"),
-    ("POST", "/teams/{team_id}/broadcasts"),
-    ("GET", "/approvals"),  # each sees its own: see tests/server/test_approvals.py
-    ("GET", "/approvals/events"),
-    ("GET", "/approvals/{approval_id}"),
-    ("POST", "/approvals/{approval_id}"),
-    ("POST", "/files"),
-    ("GET", "/files"),
-    ("GET", "/files/{file_id}"),
-    ("GET", "/files/{file_id}/meta"),
-    ("POST", "/files/{file_id}/transfer"),
-    ("DELETE", "/files/{file_id}"),
-    ("GET", "/outbox"),
-    ("POST", "/outbox/{number}/retry"),
-    ("DELETE", "/outbox/{number}"),
-    ("GET", "/webhook"),
-    ("POST", "/webhook/{number}/retry"),
-    ("DELETE", "/webhook/{number}"),
-    ("POST", "/mcp"),  # its tools use the others: see tests/server/test_mcp.py
-    ("GET", "/mcp"),
-    ("DELETE", "/mcp"),
-    ("GET", "/participants"),
-    ("GET", "/auth/check"),
-    ("POST", "/auth/login"),
-    ("GET", "/memories"),  # each its caller's own: see tests/server/test_memories.py
-    ("GET", "/memories/{name}"),
-    ("PUT", "/memories/{name}"),
-    ("DELETE", "/memories/{name}"),
-}
-"""The routes that have nothing to do with tasks."""
-RESPONSES = {
-    ("GET", "/v1/models"),
-    ("GET", "/v1/models/{model}"),
-    ("POST", "/v1/responses"),
-    ("GET", "/v1/responses/{response_id}"),
-    ("DELETE", "/v1/responses/{response_id}"),
-    ("POST", "/v1/responses/{response_id}/cancel"),
-}
-"""The routes that know responses, each its caller's own: see tests/responses_api."""
-
-
-def test_every_route_is_tried_here() -> None:
-    routes = [route for route in create_app().routes if isinstance(route, APIRoute)]
-    found = {(method, route.path) for route in routes for method in route.methods}
-    assert found == TOUCHED | TASKLESS | RESPONSES
 
 
 def requests() -> Iterator[Request]:
@@ -204,41 +99,6 @@ async def test_a_strangers_task_looks_like_no_task(place: Place, stranger: str) 
     for (_, path, _), (status, _, body) in zip(requests(), unknown, strict=True):
         assert status == 404 or (path.startswith("/tasks?") or path == "/tasks"), path
         assert status in (400, 404) or json.loads(body) in ({}, {"tasks": {}, "next_cursor": None})
-
-
-async def test_two_callers_may_use_the_same_id(place: Place) -> None:
-    await place.start()
-    async with place.client("alice") as alice, place.client("bob") as bob:
-        first, second = await asyncio.gather(
-            *(
-                client.post("/message", json={"body": f"job of {name}", "task_id": TASK})
-                for name, client in (("alice", alice), ("bob", bob))
-            )
-        )
-        assert first.json()["response"].startswith("job of alice: ")
-        assert second.json()["response"].startswith("job of bob: ")
-        for name, client in (("alice", alice), ("bob", bob)):
-            other = {"alice": "bob", "bob": "alice"}[name]
-            for path in (PATH, f"{PATH}/events"):
-                text = (await client.get(path)).text
-                assert f"job of {name}" in text
-                assert other not in text
-            assert other not in (await client.get("/tasks")).text
-        assert (await bob.post(f"{PATH}/cancel")).status_code == 200
-        gone = await bob.get(PATH)
-        assert (await alice.get(PATH)).json()["task_owner"] == "user:alice@e2e"
-        assert gone.json()["task_owner"] == "user:bob@e2e"
-
-
-@pytest.mark.parametrize("query", QUERIES)
-async def test_no_query_stands_in_for_a_token(place: Place, query: str) -> None:
-    await place.start()
-    async with httpx.AsyncClient(base_url=place.url) as nobody:
-        for method, path, body in TOUCHES:
-            join = "&" if "?" in path else "?"
-            answer = await nobody.request(method, f"{path}{join}{query}", json=body)
-            assert answer.status_code == 401
-            assert answer.json() == {"detail": "no API key provided", "errors": []}
 
 
 # --- secrets -----------------------------------------------------------------------------------

@@ -461,9 +461,11 @@ STRANGERS = {
 @pytest.mark.parametrize("row", ALL, ids=names(ALL))
 def test_strangers_get_the_public_routes_only(http: httpx.Client, row: Row) -> None:
     path = some(row)
+    token = bearer("alice")["Authorization"].split()[1]
+    claims = f"{path}?role=admin&id=alice&token={token}" if row.who else path
     for headers in STRANGERS.values():
-        for body in (row.body, b"{"):
-            answer = send(http, row, path, headers, body)
+        for url, body in ((path, row.body), (claims, b"{")):
+            answer = send(http, row, url, headers, body)
             if row.who:
                 check_error(answer, 401)
                 assert answer.headers["www-authenticate"] == "Bearer"

@@ -48,33 +48,6 @@ def shares(store: Any, clock: Clock | None = None, most: int = 100) -> StorageSh
 
 
 class TestShares:
-    async def test_what_is_told_is_read_again_if_it_has_changed_or_is_a_second_old(self) -> None:
-        store, clock = Counting(), Clock()
-        given = shares(store, clock, most=0)
-        for _ in range(50):
-            await given.use(ALICE)
-        assert store.asked == 1
-        for number in range(1, 9):
-            store.use = StoredUse(10 * number, number, 0)
-            given.wrote(ALICE, 10)
-            assert await given.use(ALICE) == store.use
-        clock.now += 1.1
-        store.use = StoredUse(0, 0, 0)  # another process has deleted all of it
-        assert await given.use(ALICE) == store.use
-
-    async def test_what_commits_write_counts_at_once(self) -> None:
-        store = Counting()
-        given = shares(store)
-        await given.admit(ALICE)
-        given.wrote(ALICE, 100)
-        store.use = StoredUse(100, 1, 0)
-        with pytest.raises(StorageFull, match=r"DELETE /tasks/\{task_id\}.* max_stored_bytes"):
-            await given.admit(ALICE)
-        store.use = StoredUse(0, 0, 0)
-        await given.admit(BOB)
-        given.forget(ALICE)  # something was deleted
-        await given.admit(ALICE)
-
     async def test_who_deletes_at_another_server_goes_on_after_a_second(self) -> None:
         store, clock = Counting(), Clock()
         store.use = StoredUse(100, 3, 3)

@@ -15,7 +15,6 @@ from aiohttp import web
 from mail.client import MAILClient
 from mail.core.runtime.runs import Run
 from mail.server.app import create_app
-from mail.server.routes.messages import MAX_TIMEOUT_SECONDS
 from tests.server.kit import Script, Template, bearer, config, frames, serving
 from tests.support.till import known_callers
 
@@ -44,27 +43,6 @@ async def test_a_task_without_an_id_gets_one(served) -> None:
     assert (await served.client.get(f"/tasks/{made[0]}", headers=bearer("alice"))).is_success
 
 
-async def test_cancelling_what_has_ended_changes_nothing(served) -> None:
-    await post(served, body="Hello", task_id="ended")
-    before = (await served.client.get("/tasks/ended", headers=bearer("alice"))).json()
-    after = await served.client.post("/tasks/ended/cancel", headers=bearer("alice"))
-    summary = before | {"events": [], "next_after": 0}
-    assert after.status_code == 200 and after.json() == summary
-    assert before["status"] == "completed"
-
-
-async def test_the_content_type_is_not_looked_at(served) -> None:
-    headers = bearer("alice") | {"Content-Type": "text/plain"}
-    answer = await served.client.post("/message", content=b'{"body": "Hi"}', headers=headers)
-    assert answer.json()["response"] == "You said: Hi"
-
-
-async def test_an_unknown_option_is_refused(served) -> None:
-    answer = await post(served, body="Hello", task_id="option", kwargs={"max_step": 2})
-    assert answer.status_code == 400
-    assert "Did you mean 'max_steps'?" in answer.json()["errors"][0]["problem"]
-
-
 async def test_a_stream_begins_with_its_message_and_ends_with_its_run(served) -> None:
     for body in ("one", "two"):  # the second run of the task begins with its own message
         events = frames((await post(served, body=body, task_id="flow", stream=True)).text)
@@ -77,13 +55,6 @@ async def test_a_stream_begins_with_its_message_and_ends_with_its_run(served) ->
 
 async def test_the_heartbeat_is_fifteen_seconds(served) -> None:
     assert inspect.signature(Run.events).parameters["ping_interval"].default == 15.0
-
-
-async def test_the_header_wins_over_the_query(served) -> None:
-    await post(served, body="Hello", task_id="places")
-    headers = bearer("alice") | {"Last-Event-ID": "4"}
-    answer = await served.client.get("/tasks/places/events?after=1", headers=headers)
-    assert [event["id"] for event in frames(answer.text)] == ["5"]
 
 
 REFUSED = [
@@ -108,13 +79,6 @@ async def test_a_refusal_leaves_nothing_behind(served, body) -> None:
     assert answer.json()["detail"]
     found = await served.client.get(f"/tasks/{task_id}", headers=bearer("alice"))
     assert found.status_code == 404 and served.script.calls == calls
-
-
-async def test_a_timeout_past_the_longest_is_refused(served) -> None:
-    past = {"timeout": MAX_TIMEOUT_SECONDS + 1}
-    answer = await post(served, body="x", kwargs=past)
-    assert answer.status_code == 400
-    assert answer.json()["errors"][0]["field"] == "kwargs.timeout"
 
 
 async def test_the_client_passes_over_unknown_kinds(served) -> None:
