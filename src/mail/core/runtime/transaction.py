@@ -267,7 +267,8 @@ class TaskChange:
         """Hand it to the store: the only place, and so the one for a fence between nodes."""
         commit.task = self.task.row
         if self._memory is not None:  # what model calls have used is the newest
-            commit.task = self._memory.row.changed(usage=self.task.row.usage)
+            row, usage = self._memory.row, self.task.row.usage
+            commit.task = row if row.usage is usage else row.changed(usage=usage)
         if self.context.settings.news is not None:
             commit.webhooks = self.context.settings.news.told_by(commit)
         return self.context.store.commit(commit)
