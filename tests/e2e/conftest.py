@@ -14,6 +14,12 @@ def warm() -> None:
     warm_up()
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest) -> str:
+    """The URL of an empty PostgreSQL database; or nothing, for a file in the server's folder."""
+    return request.getfixturevalue("dsn") if request.param == "postgresql" else ""
+
+
 @pytest.fixture
 async def place(tmp_path: Path) -> AsyncIterator[Place]:
     """Where a test's server lives."""
@@ -25,4 +31,11 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
 async def postgres_place(tmp_path: Path, dsn: str) -> AsyncIterator[Place]:
     """The same, with its state in PostgreSQL."""
     async with place_of(tmp_path, dsn=dsn) as made:
+        yield made
+
+
+@pytest.fixture
+async def either_place(tmp_path: Path, database: str) -> AsyncIterator[Place]:
+    """The same, once with each."""
+    async with place_of(tmp_path, dsn=database) as made:
         yield made

@@ -13,8 +13,14 @@ pytestmark = pytest.mark.e2e
 TASK = "news"
 
 
-async def settled(place: Place, kill: str) -> None:
-    """Post a broadcast to a server that dies at a commit; see what the next one answers."""
+AT = [("sqlite", kill) for kill in ("after turn lead", "after turn north", "before turn south")]
+
+
+@pytest.mark.parametrize(
+    ("database", "kill"), [*AT, ("postgresql", "after turn north")], indirect=["database"]
+)
+async def test_a_broadcast_settles_after_a_kill(either_place: Place, kill: str) -> None:
+    place = either_place
     await place.start(kill)
     body = {"body": "news: we close at noon", "msg_type": "broadcast", "task_id": TASK}
     with suppress(httpx.TransportError):
@@ -30,12 +36,3 @@ async def settled(place: Place, kill: str) -> None:
     [end] = [each["data"] for each in record["events"] if each["event"] == "task_complete"]
     assert "- lead: acknowledged\\n- north: acknowledged\\n- south: ignored" in end
     assert "private" not in str(record)
-
-
-@pytest.mark.parametrize("kill", ["after turn lead", "after turn north", "before turn south"])
-async def test_a_broadcast_settles_after_a_kill(place: Place, kill: str) -> None:
-    await settled(place, kill)
-
-
-async def test_a_broadcast_settles_after_a_kill_with_postgresql(postgres_place: Place) -> None:
-    await settled(postgres_place, "after turn north")

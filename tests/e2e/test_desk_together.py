@@ -29,18 +29,8 @@ PLAN = "Birches are white.\n" * 100
 EDITOR, TESTER = PARTICIPANTS
 
 
-async def test_a_swarm_and_two_outsiders_solve_a_task(place: Place) -> None:
-    await check(place)
-
-
-async def test_a_swarm_and_two_outsiders_solve_a_task_with_postgresql(
-    postgres_place: Place,
-) -> None:
-    await check(postgres_place)
-
-
-async def check(place: Place) -> None:
-    """Solve the task while a participant and the server are killed in the middle of it."""
+async def test_a_swarm_and_two_outsiders_solve_a_task(either_place: Place) -> None:
+    place = either_place
     async with solving(place) as (editor, tester):
         thread, file_id = await begin(editor, tester)
         place.close_gate("model-north")

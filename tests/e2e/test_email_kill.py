@@ -11,7 +11,6 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email import message_from_bytes, policy
 from pathlib import Path
@@ -103,8 +102,8 @@ class Assistant(House):
         return found
 
 
-@contextmanager
-def assistant_in(tmp_path: Path, dsn: str = "") -> Iterator[Assistant]:
+@pytest.fixture
+def assistant(tmp_path: Path, database: str) -> Iterator[Assistant]:
     """Run the mail servers, and make the place of the server."""
     box = ImapMailbox()
     with smtp_server() as (inbox, smtp), imap_server(box) as imap:
@@ -115,13 +114,7 @@ def assistant_in(tmp_path: Path, dsn: str = "") -> Iterator[Assistant]:
             'imap_user = "ann"\nimap_sent = "Sent"\n'
             f'smtp_host = "127.0.0.1"\nsmtp_port = {smtp}\nsmtp_security = "none"\n'
         )
-        yield Assistant(tmp_path, dsn=dsn, box=box, inbox=inbox)
-
-
-@pytest.fixture
-def assistant(tmp_path: Path) -> Iterator[Assistant]:
-    with assistant_in(tmp_path) as made:
-        yield made
+        yield Assistant(tmp_path, dsn=database, box=box, inbox=inbox)
 
 
 async def test_each_email_is_sent_as_answered_once(assistant: Assistant) -> None:
@@ -129,11 +122,6 @@ async def test_each_email_is_sent_as_answered_once(assistant: Assistant) -> None
     kept = [message_from_bytes(raw)["Message-ID"] for _, raw in assistant.box.appended]
     sent = [message_from_bytes(raw)["Message-ID"] for _, _, raw in assistant.inbox.got]
     assert sorted(kept) == sorted(sent)
-
-
-async def test_the_same_with_postgresql(tmp_path: Path, dsn: str) -> None:
-    with assistant_in(tmp_path, dsn) as assistant:
-        await whole(assistant, SEED + 1)
 
 
 async def sent_through_a_kill(house: Assistant, number: int, stage: str, *, filed: bool) -> str:
@@ -172,6 +160,7 @@ async def sent_through_a_kill(house: Assistant, number: int, stage: str, *, file
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 async def test_an_email_that_was_taken_before_the_kill_is_not_sent_again(
     assistant: Assistant,
 ) -> None:

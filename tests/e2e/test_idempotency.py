@@ -31,17 +31,16 @@ async def stream(place: Place, reader: Reader) -> None:
         await reader.read(answer)
 
 
-@pytest.mark.parametrize("kill", ["before accept", "after accept", "after end"])
-async def test_a_repeat_after_a_kill_has_the_answer_of_the_one_run(place: Place, kill: str) -> None:
-    await check(place, kill)
+AT = [("sqlite", kill) for kill in ("before accept", "after accept", "after end")]
 
 
-async def test_it_does_on_postgresql_too(postgres_place: Place) -> None:
-    await check(postgres_place, "after accept")
-
-
-async def check(place: Place, kill: str) -> None:
-    """Kill the server under a request, and repeat it until well after its end."""
+@pytest.mark.parametrize(
+    ("database", "kill"), [*AT, ("postgresql", "after accept")], indirect=["database"]
+)
+async def test_a_repeat_after_a_kill_has_the_answer_of_the_one_run(
+    either_place: Place, kill: str
+) -> None:
+    place = either_place
     await place.start(kill, limit=STEPS)
     with pytest.raises(httpx.TransportError):
         await post(place)

@@ -148,21 +148,10 @@ async def killed(place: Place, case: Case, reader: Reader) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
-async def test_a_kill_changes_nothing_but_the_time(place: Place, case: Case) -> None:
-    await check_kill(place, case)
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
-async def test_a_kill_changes_nothing_on_postgresql_either(
-    postgres_place: Place, case: Case
+async def test_a_kill_changes_nothing_but_the_time(
+    either_place: Place, database: str, case: Case
 ) -> None:
-    await check_kill(postgres_place, case)
-    assert not list(postgres_place.folder.glob("mail.db*"))
-
-
-async def check_kill(place: Place, case: Case) -> None:
-    """Kill the server in a task; the next one finishes it."""
-    reader = Reader()
+    place, reader = either_place, Reader()
     await killed(place, case, reader)
     kill = await place.evidence.note_kill()
     assert len(kill.lost) == case.lost
@@ -182,6 +171,7 @@ async def check_kill(place: Place, case: Case) -> None:
     reader.check_whole()
     assert [int(event["id"]) for event in task["events"]] == reader.ids
     assert "Traceback" not in place.log
+    assert bool(list(place.folder.glob("mail.db*"))) is not bool(database)
     report(f"kills 1, in flight {len(kill.lost)}, repeats {place.evidence.repeats()}")
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,10 @@ SECONDS = 60.0
 ROOM = 10**9
 
 
-@asynccontextmanager
-async def made(folder: Path, dsn: str = "") -> AsyncIterator[Place]:
+@pytest.fixture
+async def place(tmp_path: Path, database: str) -> AsyncIterator[Place]:
     """Make a place whose participants have tokens; the server is started by the test."""
-    place = Place(folder, 0, dsn=dsn)
+    place = Place(tmp_path, 0, dsn=database)
     store = open_store(place.store_url, exclusive=False)
     await store.open()
     await make_tokens(store, NAMES)
@@ -96,8 +95,13 @@ async def past(begun: dict[str, Any], seconds: float) -> None:
 # --- an agent waits -------------------------------------------------------------------------------
 
 
-async def reply_once(place: Place, kill: str) -> None:
-    """Let an agent wait for a reply on a server that dies at a commit; see that it comes once."""
+WAITS = ["before wait boss", "after wait boss", "before resume boss", "after resume boss"]
+AT = [("sqlite", kill) for kill in (*WAITS, "before end", "after end")]
+AT += [("postgresql", kill) for kill in WAITS[1::2]]
+
+
+@pytest.mark.parametrize(("database", "kill"), AT, indirect=["database"])
+async def test_a_reply_that_an_agent_waits_for_comes_once(place: Place, kill: str) -> None:
     await start(place, kill)
     first = place.process
     question = {"recipient_id": BOSS, "content": f"wait 1 {MATE} 3600", "request_id": "wait-1"}
@@ -117,30 +121,8 @@ async def reply_once(place: Place, kill: str) -> None:
     assert f'["{MATE}", "text 2"]' in (place.folder / REQUESTS).read_text()
 
 
-AT = [
-    "before wait boss",
-    "after wait boss",
-    "before resume boss",
-    "after resume boss",
-    "before end",
-    "after end",
-]
-
-
-@pytest.mark.parametrize("kill", AT)
-async def test_a_reply_that_an_agent_waits_for_comes_once(tmp_path: Path, kill: str) -> None:
-    async with made(tmp_path) as place:
-        await reply_once(place, kill)
-
-
-@pytest.mark.parametrize("kill", ["after wait boss", "after resume boss"])
-async def test_a_reply_comes_once_with_postgresql(tmp_path: Path, kill: str, dsn: str) -> None:
-    async with made(tmp_path, dsn) as place:
-        await reply_once(place, kill)
-
-
-async def check_times(place: Place) -> None:
-    """See that waits end whose time passes while there is no server; late replies come as mail."""
+async def test_waits_end_whose_time_passes_without_a_server(place: Place) -> None:
+    """And late replies come as mail."""
     await start(place)
     question = {"recipient_id": BOSS, "content": f"wait 1 {MATE} 0.9"}
     await ask(place, ASKER, "POST", "/messages", **question)
@@ -164,23 +146,11 @@ async def check_times(place: Place) -> None:
     assert await texts(place, MATE) == ["asked 1", "Ready?", "done 2"]
 
 
-async def test_waits_end_whose_time_passes_without_a_server(tmp_path: Path) -> None:
-    async with made(tmp_path) as place:
-        await check_times(place)
-
-
-async def test_waits_end_whose_time_passes_without_a_server_with_postgresql(
-    tmp_path: Path, dsn: str
-) -> None:
-    async with made(tmp_path, dsn) as place:
-        await check_times(place)
-
-
 # --- a participant waits --------------------------------------------------------------------------
 
 
-async def check_participants(place: Place) -> None:
-    """See that a reply comes once, whoever is killed: server, waiter, or who replies."""
+async def test_a_reply_that_a_participant_waits_for_comes_once(place: Place) -> None:
+    """Whoever is killed: server, waiter, or who replies."""
     await start(place)
     for number, downtime in enumerate((0.0, 0.002, 0.01)):
         text, yes = f"Ready {number}?", f"Yes {number}."
@@ -207,15 +177,3 @@ async def check_participants(place: Place) -> None:
     back = await tell(place, MATE, OTHER, "Still there?", waitForReply=True)
     assert back["reply"]["message"] == "Yes, still."
     assert await texts(place, MATE, unread="true") == []
-
-
-async def test_a_reply_that_a_participant_waits_for_comes_once(tmp_path: Path) -> None:
-    async with made(tmp_path) as place:
-        await check_participants(place)
-
-
-async def test_a_reply_to_a_participant_comes_once_with_postgresql(
-    tmp_path: Path, dsn: str
-) -> None:
-    async with made(tmp_path, dsn) as place:
-        await check_participants(place)
