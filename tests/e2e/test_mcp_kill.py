@@ -15,6 +15,7 @@ from mail.llm.script import Steps, call
 from mail.llm.script_view import ScriptView
 from mail.llm.scripted import ScriptedModel
 from tests.e2e.processes import Place
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
@@ -73,12 +74,6 @@ def runs(pid: str) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return status.rpartition(")")[2].split()[0] != "Z"
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(SECONDS):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def begin(place: Place, text: str) -> tuple[str, "asyncio.Task[Any]"]:

@@ -1,11 +1,10 @@
 """Swarms of scripted agents, each behind a real server of its own, that know one another."""
 
-import asyncio
 import contextlib
 import json
 import tempfile
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -138,24 +137,6 @@ class Node:
         assert answer.status_code == 200, answer.text
         found: dict[str, Any] = answer.json()
         return found
-
-    async def guest_task(self, task_id: str, peer: str) -> Any:
-        """Return the stored task of another swarm."""
-        from mail.core.interswarm import PEER_ROLE
-        from mail.db.records import Owner
-
-        return await self.store.load_task(Owner(self.name, PEER_ROLE, peer), task_id)
-
-
-async def until(check: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """Wait until something is so, and return it."""
-    async with asyncio.timeout(seconds):
-        while True:
-            found = check()
-            found = await found if asyncio.iscoroutine(found) else found
-            if found:
-                return found
-            await asyncio.sleep(0.02)
 
 
 async def register(node: Node, other: Node, **more: Any) -> None:

@@ -13,8 +13,9 @@ from mail.cli.commands import main
 from mail.client import MAILClient
 from mail.config import ClientConfig
 from tests.federation.harbour import HARBOUR, WEATHER, harbour, weather
-from tests.federation.kit import Node, events_of, federation, token_of, until
+from tests.federation.kit import Node, events_of, federation, token_of
 from tests.support.browser import opened
+from tests.support.waiting import until
 
 Nodes = Mapping[str, Node]
 WHOSE = {"owner": "swarm:harbour"}

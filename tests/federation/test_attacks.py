@@ -29,9 +29,9 @@ from tests.federation.kit import (
     started,
     swarm,
     token_of,
-    until,
     wrapper,
 )
+from tests.support.waiting import until
 
 EVIL = "evil"
 

@@ -24,11 +24,11 @@ from tests.federation.kit import (
     started,
     swarm,
     token_of,
-    until,
     wrapper,
 )
 from tests.server.kit import frames
 from tests.support.databases import DATABASES
+from tests.support.waiting import until
 
 Nodes = Mapping[str, Node]
 

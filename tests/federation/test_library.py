@@ -12,8 +12,9 @@ from mail.db.records import Owner
 from mail.net import SwarmRegistry
 from tests.api.federated import Door, template
 from tests.federation.harbour import WEATHER, harbour, weather
-from tests.federation.kit import Node, register, started, token_of, until
+from tests.federation.kit import Node, register, started, token_of
 from tests.spec.kit import Part, done, request, response
+from tests.support.waiting import until
 
 LIBRARY = "boat"
 

@@ -20,7 +20,8 @@ from mail.net.outbox import PeerGateway, SendingSettings
 from mail.net.registry import SwarmRegistry
 from mail.server.federation import Federation
 from tests.federation.harbour import HARBOUR, WEATHER, harbour, weather
-from tests.federation.kit import Node, register, started, token_of, until
+from tests.federation.kit import Node, register, started, token_of
+from tests.support.waiting import until
 
 
 @pytest.fixture(autouse=True)

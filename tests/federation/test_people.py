@@ -23,11 +23,11 @@ from tests.federation.kit import (
     settings,
     stores_in,
     token_of,
-    until,
     wrapper,
 )
 from tests.server.kit import frames, running_server
 from tests.server.token_stub import Service
+from tests.support.waiting import until
 
 Nodes = Mapping[str, Node]
 OLD = "old"

@@ -57,10 +57,10 @@ from tests.federation.kit import (
     settings,
     started,
     token_of,
-    until,
     wrapper,
 )
 from tests.federation.test_attacks import EVIL, know, owners, told
+from tests.support.waiting import until
 
 FORWARD = "/interswarm/forward"
 KEY = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(range(32)))

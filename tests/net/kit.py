@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -203,10 +203,3 @@ class WaitingMail:
 
     async def drop_aged(self, table: str, before: str, limit: int) -> int:
         raise NotImplementedError
-
-
-async def until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Wait until something holds."""
-    async with asyncio.timeout(seconds):
-        while not holds():
-            await asyncio.sleep(0.005)

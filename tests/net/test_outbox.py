@@ -22,8 +22,9 @@ from mail.errors import ShuttingDown, ToolError, UnknownTask
 from mail.net.outbox import OutboxSender, PeerGateway, SendingSettings
 from mail.net.registry import SwarmRegistry
 from mail.testing import LegacyPeer, LoopbackPeer
-from tests.net.kit import INES, OWNER, WaitingMail, routing, until
+from tests.net.kit import INES, OWNER, WaitingMail, routing
 from tests.support.times import a_while
+from tests.support.waiting import until
 
 FAST = SendingSettings(first_pause=0.02, longest_pause=0.2)
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from mail.server.connections import connections
 from mail.server.deps import PUBLIC
 from tests.server import kit
 from tests.server.kit import Script, Server, Template, bearer, config, frames, running_server
+from tests.support.waiting import until
 
 SHORT = {"header": 0.2, "body": 0.3, "send": 0.3, "idle": 0.2}
 """Seconds that things may take in these tests."""
@@ -83,13 +84,6 @@ def head(method: str, path: str, *, who: str = "alice", **more: str) -> bytes:
     }
     lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {text}" for name, text in fields.items())]
     return "\r\n".join([*lines, "", ""]).encode()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait for something that the server does by itself."""
-    async with asyncio.timeout(10):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 async def everything(reader: asyncio.StreamReader) -> bytes:

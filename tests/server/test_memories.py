@@ -3,7 +3,7 @@
 import asyncio
 import importlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 
 from mail import Approval, MAILAction
-from mail.api import MAILAgentTemplate, MAILSwarmTemplate
+from mail.api import MAILSwarmTemplate
 from mail.auth.callers import Caller
 from mail.config.server import MemoryConfig
 from mail.core.large import LARGE_AT_ONCE
@@ -20,13 +20,14 @@ from mail.db.memory import MemoryStore
 from mail.db.preferences import KEPT_VERSIONS, FeedbackRow
 from mail.db.records import Owner
 from mail.db.store import Store
-from mail.factories.supervisor import LiteLLMSupervisorFunction
 from mail.llm.litellm_model import close_clients, load_parts
 from mail.llm.script import Step, call, say
 from mail.server.app import create_app
 from tests.server.kit import Template, bearer, config, frames, serving
 from tests.services.test_learning import BEFORE, answer
 from tests.support.provider import FakeProvider
+from tests.support.swarm import scripted_agent
+from tests.support.waiting import until
 
 OWNER = Owner("test-swarm", "user", "alice")
 SCRIPT = f"scripted/{__name__}:writes"
@@ -203,13 +204,6 @@ async def teach(store: Store, *rows: FeedbackRow) -> None:
     await store.commit(Commit(owner=OWNER, task=row, feedback=rows))
 
 
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until something holds."""
-    async with asyncio.timeout(30):
-        while not await condition():
-            await asyncio.sleep(0.02)
-
-
 async def test_a_server_with_a_model_learns_and_tells(
     provider: FakeProvider, template: Template, store: MemoryStore
 ) -> None:
@@ -242,16 +236,8 @@ def writing_swarm(llm: str = "openai/fake") -> MAILSwarmTemplate:
     """Return a swarm whose entrypoint may send mail after a person has seen it."""
     schema = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
     held = Approval(feedback={"edit": "style"})
-    agent = MAILAgentTemplate(
-        name="writer",
-        factory=LiteLLMSupervisorFunction,
-        comm_targets=[],
-        actions=[MAILAction("send", "Send.", schema, lambda args: "sent", approval=held)],
-        agent_params={"llm": llm, "use_proxy": False},
-        enable_entrypoint=True,
-        can_complete_tasks=True,
-        tool_format="completions",
-    )
+    send = MAILAction("send", "Send.", schema, lambda args: "sent", approval=held)
+    agent = scripted_agent("writer", None, actions=[send], llm=llm, use_proxy=False)
     return MAILSwarmTemplate(
         "test-swarm", agents=[agent], entrypoint="writer", memories={"style": BEFORE}
     )

@@ -20,6 +20,7 @@ from mail.db.records import OutboxChange, OutboxRow, Owner
 from mail.db.store import Store
 from mail.errors import MAILError, ShuttingDown, ToolError
 from mail.services.peer_mail import find_place, opened
+from tests.support.waiting import until as until
 
 FAR = "9999-01-01T00:00:00+00:00"
 
@@ -257,10 +258,3 @@ def question(body: str = "Hello", task_id: str = "task-1", to: str = "lead") -> 
         "Question",
         body,
     ).to_wire()
-
-
-async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
-    """Wait until something is so."""
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.005)
