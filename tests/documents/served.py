@@ -20,11 +20,9 @@ from pathlib import Path
 
 import httpx
 
-from mail.auth.callers import hash_token
-from mail.db.records import TokenRow
-from mail.db.sqlite.driver import SQLiteStore
 from scripts.ports import free_port
 from tests.documents.primer_swarms import minimal_swarm
+from tests.server.kit import know
 
 __all__ = ["Served", "serving_process"]
 
@@ -77,7 +75,7 @@ class Served:
 @asynccontextmanager
 async def serving_process(way: str, folder: Path) -> AsyncIterator[Served]:
     """Serve from a folder until the context is left; the process must then end in good order."""
-    await _make_token(folder)
+    await know(f"sqlite:///{folder / 'mail.db'}", (TOKEN, "user", "alice"))
     port, ui_port = free_port(), free_port()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.documents.served", way, str(port), str(ui_port)),
@@ -118,13 +116,6 @@ async def _until_it_listens(process: asyncio.subprocess.Process) -> str:
         assert line, logged
         logged += line.decode()
     return logged
-
-
-async def _make_token(folder: Path) -> None:
-    store = SQLiteStore(folder / "mail.db")
-    await store.open()
-    await store.put_token(TokenRow(hash_token(TOKEN), "user", "alice", "2026-01-01T00:00:00+00:00"))
-    await store.close()
 
 
 def _tell(url: str, *options: object) -> bool:

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from mail.api import MAILAgentTemplate, MAILSwarmTemplate
-from mail.factories.supervisor import LiteLLMSupervisorFunction
 from mail.llm.script import Steps, call
 from mail.llm.script_view import Mail, ScriptView
-from mail.llm.scripted import ScriptedModel
+from tests.support.swarm import scripted_agent
 
 __all__ = ["BOSS", "CLERK", "REQUESTS", "TEAM", "make_swarm", "mates", "targets"]
 
@@ -55,15 +54,8 @@ def _agent(name: str, may_write_to: Sequence[str], file: Path) -> MAILAgentTempl
         _note(file, name, view)
         return _answer(view, may_write_to)
 
-    return MAILAgentTemplate(
-        name=name,
-        factory=LiteLLMSupervisorFunction,
-        comm_targets=list(may_write_to),
-        actions=[],
-        agent_params={"llm": "scripted", "model": ScriptedModel(reply), "system": "Obey."},
-        enable_entrypoint=name == BOSS,
-        can_complete_tasks=True,
-        tool_format="completions",
+    return scripted_agent(
+        name, reply, *may_write_to, system="Obey.", enable_entrypoint=name == BOSS
     )
 
 

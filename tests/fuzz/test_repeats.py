@@ -13,10 +13,9 @@ from typing import Any, Final
 
 import pytest
 
-from mail.auth.builtin import hash_token
 from mail.core.tasks import TaskState
 from mail.db.memory import MemoryStore
-from mail.db.records import Owner, TokenRow
+from mail.db.records import Owner
 from mail.db.sqlite.driver import SQLiteStore
 from mail.db.store import Store
 from tests.fuzz.effort import EFFORT
@@ -29,7 +28,7 @@ from tests.fuzz.interleaving import (
     leaks,
     template,
 )
-from tests.server.kit import TOKENS
+from tests.server.kit import TOKENS, put_tokens
 
 FIRST: Final = int(os.environ.get("FUZZ_FIRST_SEED", "0"))
 SWARMS: Final = ("test-swarm", "second")
@@ -176,8 +175,7 @@ async def _one(seed: int, path: Path | None) -> None:
     asyncio.current_task().set_name(HARNESS)  # type: ignore[union-attr]
     store = MemoryStore() if path is None else SQLiteStore(path)
     await store.open()
-    row = TokenRow(hash_token(TOKENS["alice"]), "user", "alice", "2026-01-01T00:00:00+00:00")
-    await store.put_token(row)
+    await put_tokens(store, (TOKENS["alice"], "user", "alice"))
     try:
         async with asyncio.timeout(10):
             await Story(seed, store).tell()

@@ -22,7 +22,7 @@ from typing import Any, Final
 import httpx
 
 from mail import Approval, MAILAction
-from mail.api import MAILAgentTemplate, MAILSwarmTemplate
+from mail.api import MAILSwarmTemplate
 from mail.auth.builtin import hash_token
 from mail.config.server import FederationConfig, SwarmConfig, WebhookConfig
 from mail.core.tasks import TaskState
@@ -30,14 +30,14 @@ from mail.db.commit import Commit
 from mail.db.memory import MemoryStore
 from mail.db.records import EventRow, OutboxRow, Owner, TaskRow, TokenRow
 from mail.db.webhooks import WebhookRow
-from mail.factories.supervisor import LiteLLMSupervisorFunction
-from mail.llm import ScriptedModel, call, fail
+from mail.llm import call, fail
 from mail.llm.script_view import ScriptView
 from mail.net.endpoints import make_endpoint
 from mail.server.app import create_app
 from tests.server.kit import config, put_aside, registry_file, running_server
 from tests.support.browser import Page, opened
 from tests.support.hooks import SECRET, receiving
+from tests.support.swarm import scripted_agent
 
 ROOT: Final = Path(__file__).parents[2]
 ASSETS: Final = ROOT / "docs" / "assets"
@@ -132,18 +132,15 @@ async def _answer(view: ScriptView) -> Any:
 
 def _swarm(name: str, crew: Mapping[str, Sequence[str]]) -> MAILSwarmTemplate:
     entrypoint = next(iter(crew))
-    model = ScriptedModel(_answer)
     agents = [
-        MAILAgentTemplate(
-            name=agent,
-            factory=LiteLLMSupervisorFunction,
-            comm_targets=list(targets),
+        scripted_agent(
+            agent,
+            _answer,
+            *targets,
             actions={entrypoint: [SEND], "tides": [TIDES]}.get(agent, []),
-            agent_params={"llm": "scripted", "model": model},
             enable_entrypoint=agent == entrypoint,
             enable_interswarm=agent == "tides",
             can_complete_tasks=agent == entrypoint,
-            tool_format="completions",
         )
         for agent, targets in crew.items()
     ]
