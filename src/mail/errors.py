@@ -27,6 +27,14 @@ class MAILError(Exception):
         super().__init__(*args)
 
 
+class NotFound(MAILError):
+    """What somebody names is not there, or is not theirs to see."""
+
+
+class Conflict(MAILError):
+    """What is asked for does not go with how things are by now."""
+
+
 class ProtocolError(MAILError, ValueError):
     """Something breaks the protocol; ``problems`` lists each fault as ``{"field", "problem"}``."""
 
@@ -57,7 +65,7 @@ class TaskError(MAILError, ValueError):
     """A request about a task cannot be honoured; nothing was started or changed."""
 
 
-class UnknownTask(TaskError):
+class UnknownTask(NotFound, TaskError):
     """No task of this owner has that id."""
 
     code = UNKNOWN_TASK
@@ -71,7 +79,7 @@ class UnknownAgent(TaskError):
     """No agent of the swarm has that name."""
 
 
-class TaskPaused(TaskError):
+class TaskPaused(Conflict, TaskError):
     """The task waits for the results of breakpoint tool calls."""
 
     def __init__(self, task_id: str, open_calls: Sequence[str]) -> None:
@@ -84,11 +92,11 @@ class TaskPaused(TaskError):
         self.task_id = task_id
 
 
-class TaskRunning(TaskError):
+class TaskRunning(Conflict, TaskError):
     """The task is at work, so it cannot be deleted; or it is just being deleted."""
 
 
-class TaskTaken(TaskError):
+class TaskTaken(Conflict, TaskError):
     """Another swarm's task has the id of another one of its tasks."""
 
 
@@ -100,7 +108,7 @@ class BreakpointError(TaskError):
         self.open_calls = tuple(open_calls)
 
 
-class AlreadyAnswered(BreakpointError):
+class AlreadyAnswered(Conflict, BreakpointError):
     """The breakpoint call already has a result; it is not run twice."""
 
 
@@ -108,7 +116,7 @@ class ApprovalError(TaskError):
     """An answer that has no valid form, that is not allowed, or whose arguments do not fit."""
 
 
-class ApprovalClosed(TaskError):
+class ApprovalClosed(Conflict, TaskError):
     """The call was answered before, its time is up, or its task has ended.
 
     ``status`` is that of the approval.
@@ -120,17 +128,17 @@ class ApprovalClosed(TaskError):
         self.problems = [{"field": "status", "problem": status}]
 
 
-class NotSetAside(TaskError):
+class NotSetAside(NotFound, TaskError):
     """The task has no mail of that number that was set aside."""
 
     text = "task '{0}' has no mail {1} that was set aside"
 
 
-class RetryRefused(TaskError):
+class RetryRefused(Conflict, TaskError):
     """Mail that was set aside is not tried again: it could lead to nothing."""
 
 
-class UnknownApproval(TaskError):
+class UnknownApproval(NotFound, TaskError):
     """There is no such approval, or it is not for who asks."""
 
     text = "no such approval"
@@ -140,25 +148,25 @@ class DeskError(MAILError, ValueError):
     """A request about letters or threads cannot be honoured; nothing was changed."""
 
 
-class UnknownFile(DeskError):
+class UnknownFile(NotFound, DeskError):
     """There is no such file, or it is not for who asks."""
 
     text = "no such file"
 
 
-class UnknownLetter(DeskError):
+class UnknownLetter(NotFound, DeskError):
     """There is no such letter, or it is not for the eyes of who asks."""
 
     text = "no such message"
 
 
-class UnknownThread(DeskError):
+class UnknownThread(NotFound, DeskError):
     """There is no such thread, or who asks is not in it."""
 
     text = "no such thread"
 
 
-class RequestReused(DeskError):
+class RequestReused(Conflict, DeskError):
     """A sender has used the request id for another letter, or another file."""
 
     text = (
@@ -167,13 +175,13 @@ class RequestReused(DeskError):
     )
 
 
-class UnknownMemory(MAILError, ValueError):
+class UnknownMemory(NotFound, ValueError):
     """The caller has no memory of that name, and the swarm declares none."""
 
     text = "no such memory; PUT makes one"
 
 
-class MemoryConflict(MAILError, ValueError):
+class MemoryConflict(Conflict, ValueError):
     """A memory was changed meanwhile; nothing was stored."""
 
     text = "the memory was changed meanwhile; read it again"
@@ -189,7 +197,7 @@ class TeamsDisabled(TeamError):
     text = "Teams are not enabled."
 
 
-class UnknownTeam(TeamError):
+class UnknownTeam(NotFound, TeamError):
     """The swarm has no team with that id."""
 
     text = "Team not found."
@@ -201,13 +209,13 @@ class NotOfTeam(TeamError):
     text = "You are not a member of this team."
 
 
-class UnknownTeammate(TeamError):
+class UnknownTeammate(NotFound, TeamError):
     """Nobody else in the team has that name."""
 
     text = 'Teammate "{0}" not found.'
 
 
-class WaitCycle(TeamError):
+class WaitCycle(Conflict, TeamError):
     """Members of a team would wait for the replies of one another for ever."""
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -327,27 +335,27 @@ class PeerUnreachable(MAILError, RuntimeError):
         self.problems = tuple(problems)
 
 
-class UnknownSwarm(MAILError, ValueError):
+class UnknownSwarm(NotFound, ValueError):
     """The registry has no swarm, or no proposal, of that name."""
 
 
-class UnknownToken(MAILError):
+class UnknownToken(NotFound):
     """No access token's hash begins like that."""
 
 
-class UnknownMail(MAILError):
+class UnknownMail(NotFound):
     """No mail for another swarm has that number."""
 
     text = "no mail {0} waits for delivery"
 
 
-class UnknownWebhook(MAILError):
+class UnknownWebhook(NotFound):
     """No message to the webhook has that number."""
 
     text = "no message {0} waits for the webhook"
 
 
-class OutboxConflict(MAILError):
+class OutboxConflict(Conflict):
     """Mail for another swarm is in no state in which it is retried, or discarded."""
 
 
