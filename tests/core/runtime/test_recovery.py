@@ -15,7 +15,6 @@ from mail.core.runtime import RunRequest, RuntimeSettings
 from mail.core.tasks import TaskState
 from mail.core.usage import Usage
 from mail.db.commit import Commit, TurnCommit
-from mail.errors import TaskTimeout
 from mail.testing import KillingStore, KillPoint, agent_from
 from tests.support.swarm import last_body, runtime_of, supervisor, user_message, worker
 from tests.support.times import WanderingClock, check_times
@@ -80,25 +79,29 @@ def dead(point: KillPoint) -> None:
 
 async def live_and_die(world: World, store, when: str, nth: int) -> bool:
     """Run a task in a process that dies at its n-th commit; tell whether it got that far."""
-    point = KillPoint(when, lambda post: True, nth, die=lambda: dead(point))
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda loop, context: None)
+    died = asyncio.Event()
+
+    def die() -> None:
+        died.set()
+        dead(point)
+
+    point = KillPoint(when, lambda post: True, nth, die=die)
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
     runtime = world.runtime(KillingStore(store, point))
-    try:
+
+    async def live() -> None:
         run = await runtime.open_run(RunRequest(message=user_message()))
-        await run.result(0.3)
-    except Died:
-        return True
-    except TimeoutError:
-        return True
-    except TaskTimeout:
-        return True
-    finally:
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
-            task.cancel()
-        await asyncio.sleep(0.01)
-    await runtime.shutdown()
-    return False
+        await run.result(60)
+
+    living, death = asyncio.create_task(live()), asyncio.create_task(died.wait())
+    await asyncio.wait((living, death), return_when=asyncio.FIRST_COMPLETED)
+    if not died.is_set():
+        await living
+        await runtime.shutdown()
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await asyncio.sleep(0.01)
+    return died.is_set()
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
