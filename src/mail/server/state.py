@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from starlette.requests import Request
 
@@ -62,6 +62,8 @@ SwarmOpener = Callable[[Callable[[str], Blobs], WebhookNews | None], Awaitable[S
 
 It is given what leads to the contents of files, and says what the webhook is told.
 """
+
+T = TypeVar("T")
 
 _STORE_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 1.0
@@ -167,9 +169,7 @@ class ServerState:
     @property
     def pool(self) -> InstancePool:
         """The callers' instances of the swarm."""
-        if self._pool is None:
-            raise RuntimeError("the server is not open yet: its lifespan has not begun")
-        return self._pool
+        return _opened(self._pool)
 
     def large_mail(self, caller: Caller) -> int:
         """Return what a caller's long messages come to that wait or are worked on.
@@ -182,16 +182,12 @@ class ServerState:
     @property
     def registry(self) -> SwarmRegistry:
         """The swarms that the server knows; all instances share it."""
-        if self._registry is None:
-            raise RuntimeError("the server is not open yet: its lifespan has not begun")
-        return self._registry
+        return _opened(self._registry)
 
     @property
     def federation(self) -> Federation:
         """The mail to and from other swarms."""
-        if self._federation is None:
-            raise RuntimeError("the server is not open yet: its lifespan has not begun")
-        return self._federation
+        return _opened(self._federation)
 
     async def open_registry(self) -> None:
         """Read the registry, and begin to check the peers."""
@@ -277,9 +273,7 @@ class ServerState:
     @property
     def learning(self) -> Learner:
         """What takes up feedback on the memories of the swarm that is served."""
-        if self._learning is None:
-            raise RuntimeError("the server is not open yet: its lifespan has not begun")
-        return self._learning
+        return _opened(self._learning)
 
     def _make_learner(self, served: Served) -> Learner:
         return Learner(
@@ -478,6 +472,12 @@ class ServerState:
         if self._federation is not None:
             await self._federation.stop()
         await self.pool.close(self.config.limits.shutdown_grace)
+
+
+def _opened(part: T | None) -> T:
+    if part is None:
+        raise RuntimeError("the server is not open yet: its lifespan has not begun")
+    return part
 
 
 def _make_registry(

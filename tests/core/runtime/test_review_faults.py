@@ -110,19 +110,21 @@ async def test_a_conflict_after_a_failure_does_not_leave_the_runtime_degraded(st
     )
     run = await runtime.open_run(RunRequest(message=user_message()))
     await failing.wait()
+    refused = asyncio.Event()
+
+    async def conflict(post) -> None:
+        if post.task.task_id == "task-1":
+            refused.set()
+            raise StoreConflict("gone")
+
     runtime._context.store.before = conflict  # type: ignore[attr-defined]
-    await asyncio.sleep(0.1)
+    await refused.wait()
     runtime._context.store.before = None  # type: ignore[attr-defined]
-    assert runtime.degraded is None
+    await until(lambda: runtime.degraded is None)
     answer = await runtime.submit_and_wait(user_message(task_id="task-2"), timeout=30)
     assert answer["message"]["body"] == "done"
     run.waiter.leave()
     await runtime.shutdown()
-
-
-async def conflict(post) -> None:
-    if post.task.task_id == "task-1":
-        raise StoreConflict("gone")
 
 
 async def test_cancelling_a_turn_that_has_not_begun_leaves_nothing_behind(store) -> None:
