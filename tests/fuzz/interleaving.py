@@ -24,7 +24,7 @@ from mail.db.store import Store
 from mail.errors import StoreError
 from mail.server.app import create_app
 from mail.server.instances import Served
-from mail.server.swarm import open_swarm
+from mail.server.swarm import SwarmBuilder
 from mail.testing import tool_calls
 from tests.server.kit import Template, bearer, config, frames
 
@@ -129,7 +129,7 @@ class Generation:
         self.app.state.mail.host_drains = True
         for name, other in self.swarms.items():
             swarm: Any = other
-            self.served[name] = await open_swarm(settings, self.store, swarm)
+            self.served[name] = await SwarmBuilder(config=settings, store=self.store).open(swarm)
         self._life = asyncio.create_task(self._live(), name="life")
         await self.up.wait()
         self.store.shaky = True

@@ -386,7 +386,6 @@ async def test_an_answer_is_repeated_for_the_same_key(client: httpx.AsyncClient,
 async def test_a_swarm_that_is_loaded_takes_the_place_of_the_own(
     client: httpx.AsyncClient, app: FastAPI, peer: str
 ) -> None:
-    from mail.server.swarm import load_swarm
     from tests.support.till import definition
 
     app.state.mail.config.swarm.remote_imports.append("tests.support.till")
@@ -396,7 +395,7 @@ async def test_a_swarm_that_is_loaded_takes_the_place_of_the_own(
     assert answer.status_code == 400
     assert "'beta' is registered as another swarm" in answer.json()["detail"]
     other = json.dumps(json.loads(definition()) | {"name": "delta", "public": True})
-    await load_swarm(app.state.mail, other)
+    await app.state.mail.load(other)
     shown = (await client.get("/swarms")).json()["swarms"]
     assert [swarm["swarm_name"] for swarm in shown] == ["delta", "beta"]
 

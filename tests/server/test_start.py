@@ -21,7 +21,7 @@ from mail.llm.litellm_model import close_clients
 from mail.llm.script import call, otherwise
 from mail.server.app import create_app
 from mail.server.run import run_server
-from mail.server.swarm import open_swarm
+from mail.server.swarm import SwarmBuilder
 from tests.server.kit import Script, Template, bearer, config, serving
 from tests.support.provider import FakeProvider
 
@@ -152,7 +152,7 @@ async def test_a_swarm_that_the_packaged_example_lacks_is_told_with_what_it_has(
     monkeypatch.chdir(tmp_path)
     chosen = config().model_copy(update={"swarm": SwarmConfig(name="suport")})
     with pytest.raises(ConfigError, match=r"there is no swarms\.json in .* mean 'support'"):
-        await open_swarm(chosen, MemoryStore())
+        await SwarmBuilder(config=chosen, store=MemoryStore()).open()
 
 
 async def test_the_agents_are_tried_without_being_started(
@@ -191,7 +191,7 @@ async def test_agents_use_a_proxy_in_the_callers_name_if_one_is_configured(
             agent["agent_params"].update({} if said is None else {"use_proxy": said})
         swarm["agents"][0]["agent_params"]["llm"] = "openai/gpt-5-mini"
 
-    served = await open_swarm(write_swarm(tmp_path, change), MemoryStore())
+    served = await SwarmBuilder(config=write_swarm(tmp_path, change), store=MemoryStore()).open()
     assert served.needs_token is proxied
     assert [use.agent for use in served.uses] == ["supervisor"]
 
@@ -241,7 +241,7 @@ async def test_a_scripted_model_needs_nobodys_name(tmp_path: Path) -> None:
         for agent in swarm["agents"]:
             agent["agent_params"]["use_proxy"] = True
 
-    served = await open_swarm(write_swarm(tmp_path, change), MemoryStore())
+    served = await SwarmBuilder(config=write_swarm(tmp_path, change), store=MemoryStore()).open()
     assert (served.needs_token, served.uses) == (False, ())
 
 

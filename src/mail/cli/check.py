@@ -161,14 +161,14 @@ def _swarm(server: _Server) -> Iterator[Line]:
     from mail.db.memory import MemoryStore
     from mail.llm.litellm_model import load_library
     from mail.llm.provider_env import model_warnings
-    from mail.server.swarm import open_swarm
+    from mail.server.swarm import SwarmBuilder
     from mail.stdlib.settings import stray_files
 
     config, warned = server.config, list[str]()
     place = f"'{config.swarm.name}' of {resolve_swarms_file(config.swarm)}"
     try:
         with collected(warned):
-            served = asyncio.run(open_swarm(config, MemoryStore()))
+            served = asyncio.run(SwarmBuilder(config=config, store=MemoryStore()).open())
     except (MAILError, OSError) as error:
         yield "error", str(error)
     else:

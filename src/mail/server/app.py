@@ -37,7 +37,6 @@ from mail.db.urls import open_store
 from mail.errors import ConfigError
 from mail.llm.profiles import configured_models
 from mail.llm.resolve import EXAMPLE_MODEL, is_example_script
-from mail.net.outbox import PeerGateway
 from mail.net.webhook import WebhookSettings
 from mail.server.errors import as_it_is, install_error_handlers
 from mail.server.intake import Intake
@@ -67,7 +66,7 @@ from mail.server.routes.responses import shaped_for_path
 from mail.server.routing import MAILRoute
 from mail.server.state import ServerState
 from mail.server.storage import StorageShares
-from mail.server.swarm import Shared, open_swarm
+from mail.server.swarm import SwarmBuilder
 from mail.services.desk import BellSwitch
 from mail.stdlib.settings import check_settings, stray_files
 
@@ -142,18 +141,21 @@ def create_app(
     used = store or owned
     assert used is not None  # noqa: S101 - one of the two is there
     auth = auth or build_auth(current(), used)
-    quotas, turns = Quotas(config.limits), TurnLimit(config.limits.max_concurrent_turns)
-    gateway, bells = PeerGateway(), BellSwitch()
+    quotas, bells = Quotas(config.limits), BellSwitch()
     shares = StorageShares(used.stored_use, config.limits.max_stored_bytes)
+    builder = SwarmBuilder(
+        config=config,
+        store=used,
+        turns=TurnLimit(config.limits.max_concurrent_turns),
+        ring=bells.ring,
+        quota=shares,
+    )
     state = ServerState(
         config=config,
         store=used,
         auth=auth,
-        open_swarm=lambda blobs, news: open_swarm(
-            config, used, template, Shared(turns, gateway, bells.ring, news, shares), blobs
-        ),
-        turns=turns,
-        gateway=gateway,
+        builder=builder,
+        given=template,
         bells=bells,
         hook=_webhook(config),
         quotas=quotas,

@@ -5,7 +5,6 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,16 +20,14 @@ from mail.clock import Clock, SystemClock
 from mail.config.env import current
 from mail.config.server import NO_MODEL, ServerConfig, base_url
 from mail.core.interswarm import PEER_ROLE
-from mail.core.runtime.settings import TurnLimit
 from mail.core.teams import Teams
 from mail.db.blobs import Blobs, FolderBlobs
 from mail.db.blobs_s3 import S3Blobs, S3Place
 from mail.db.desk import PARTICIPANT_ROLE
 from mail.db.records import EventRow, Owner, StoredUse
 from mail.db.store import Store
-from mail.errors import ConfigError, ShuttingDown, StoreError
+from mail.errors import ConfigError, ProtocolError, ShuttingDown, StoreError, StoreLocked
 from mail.memory import proposer
-from mail.net.outbox import PeerGateway
 from mail.net.peers import PeerAccess
 from mail.net.registry import SwarmRegistry
 from mail.net.registry_file import shared_registry
@@ -43,6 +40,7 @@ from mail.server.intake import Intake
 from mail.server.letters import SwarmAgents
 from mail.server.quotas import Quotas
 from mail.server.storage import LETTERS, StorageShares
+from mail.server.swarm import SwarmBuilder, bad_definition, step_limit
 from mail.services.desk import BellSwitch, MailDesk
 from mail.services.files import DeskFiles
 from mail.services.learning import Learner, Propose
@@ -55,13 +53,7 @@ if TYPE_CHECKING:
     from mail.api import MAILSwarmTemplate
     from mail.server.openapi import OpenAPIDocument
 
-__all__ = ["PARTICIPANT_ROLE", "ServerState", "SwarmOpener", "owner_of", "state_of", "step_limit"]
-
-SwarmOpener = Callable[[Callable[[str], Blobs], WebhookNews | None], Awaitable[Served]]
-"""Loads the swarm; raises `ConfigError`.
-
-It is given what leads to the contents of files, and says what the webhook is told.
-"""
+__all__ = ["PARTICIPANT_ROLE", "ServerState", "owner_of", "state_of"]
 
 T = TypeVar("T")
 
@@ -80,7 +72,8 @@ class ServerState:
     """The parts that routes use.
 
     Attributes:
-        open_swarm: Called once, by `prepare`.
+        builder: Makes the swarm that is served.
+        given: The swarm, if it is not the one that the settings name.
         quotas: What each caller may take at once.
         intake: How its bodies are read.
         shares: What each caller may store.
@@ -90,24 +83,20 @@ class ServerState:
         draining: The server stops: it finishes what it has and takes no new work.
         taken_over: Another server has the swarm; this one stops.
         host_drains: Whoever runs the app starts the drain itself when it is told to stop.
-        turns: The limit of turns at work, which the instances of all callers share.
-        gateway: The way of all instances to other swarms.
         bells: Where all instances ring for participants that wait for letters.
         hook: Where the webhook is; None without one.
-        loading: Held while another swarm is read and taken into service.
         clock: Time and ids.
     """
 
     config: ServerConfig
     store: Store
     auth: AuthBackend
-    open_swarm: SwarmOpener
+    builder: SwarmBuilder
+    given: "MAILSwarmTemplate | None" = None
     quotas: Quotas
     shares: StorageShares
     intake: Intake
     document: "OpenAPIDocument"
-    turns: TurnLimit
-    gateway: PeerGateway = field(default_factory=PeerGateway)
     bells: BellSwitch = field(default_factory=BellSwitch)
     hook: WebhookSettings | None = None
     health: str = "healthy"
@@ -116,7 +105,7 @@ class ServerState:
     host_drains: bool = False
     taken_over: bool = False
     started: float = field(default_factory=time.monotonic)
-    loading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _loading: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     clock: Clock = field(default_factory=SystemClock)
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     _look_again: float = field(default=0.0, init=False)
@@ -124,7 +113,6 @@ class ServerState:
     _key_locks: OwnersLocks = field(default_factory=OwnersLocks, init=False)
     letter_shares: StorageShares = field(init=False)
     webhook: WebhookSender = field(init=False)
-    news: WebhookNews | None = field(init=False)
     _desk: "tuple[MAILSwarmTemplate, MailDesk] | None" = field(default=None, init=False)
     _files: DeskFiles | None = field(default=None, init=False)
     _blobs: dict[str, Blobs] = field(default_factory=dict, init=False)
@@ -144,7 +132,8 @@ class ServerState:
         most = self.config.limits.max_stored_bytes
         self.letter_shares = StorageShares(self._letters_of, most, LETTERS)
         news = WebhookNews(self.config.webhook.events, self.clock)
-        self.news = news if self.hook is not None else None
+        self.builder.news = news if self.hook is not None else None
+        self.builder.blobs = self.blobs_of
         self.webhook = WebhookSender(
             self.store, lambda: str(self.template.name), news, self.hook, self.clock
         )
@@ -160,7 +149,7 @@ class ServerState:
             if key is not None:
                 self._keys = await asyncio.to_thread(SigningKeys.ensure, key)
             self._pool = InstancePool(
-                await self.open_swarm(self.blobs_of, self.news),
+                await self.builder.open(self.given),
                 idle_seconds=_INSTANCE_IDLE,
                 places_of=self.quotas.places,
             )
@@ -202,7 +191,7 @@ class ServerState:
             self.pool,
             self.quotas,
             self.shares,
-            self.gateway,
+            self.builder.gateway,
         )
 
     async def close_registry(self) -> None:
@@ -219,12 +208,39 @@ class ServerState:
         """Return the swarm that serves a caller: an older one while its instance of that works."""
         return self.pool.serving(caller).template
 
-    async def serve(self, served: Served) -> None:
-        """Serve another swarm from now on.
+    async def load(self, text: str) -> "MAILSwarmTemplate":
+        """Serve another swarm from now on, until the next restart; one after the other.
+
+        Nothing changes before it has been checked entirely. Instances at work finish on the swarm
+        that they were made of. Tasks that an earlier process left unfinished in it are taken up.
+
+        Args:
+            text: The definition; see `SwarmBuilder.read`.
 
         Raises:
+            ProtocolError: as `SwarmBuilder.read`, or another server has the swarm.
             ShuttingDown: the server stops.
         """
+        async with self._loading:
+            served = await self.builder.read(text)
+            new = served.template
+            try:
+                self.registry.check_not_peer(new.name)
+                # Or two servers would work on the tasks of one swarm.
+                await self.store.claim_swarm(new.name)
+                await asyncio.to_thread(
+                    self.registry.replace_local_swarm,
+                    new.name,
+                    new.description,
+                    new.keywords,
+                    new.public,
+                )
+            except (ProtocolError, StoreLocked) as error:
+                raise bad_definition(error) from error
+            await self._serve(served)
+        return new
+
+    async def _serve(self, served: Served) -> None:
         if self.draining:
             raise ShuttingDown()
         self.pool.replace(served)
@@ -496,12 +512,6 @@ def _make_registry(
         proposes=True,
         storage=shared_registry(store, template.name, config.swarm.registry_file),
     )
-
-
-def step_limit(config: ServerConfig, template: "MAILSwarmTemplate") -> int:
-    """Return how many messages one run of a task may process: the swarm says, else the server."""
-    limit: int | None = template.task_message_limit
-    return config.settings.task_message_limit if limit is None else limit
 
 
 def owner_of(state: ServerState, caller: Caller) -> Owner:

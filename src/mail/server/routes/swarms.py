@@ -35,7 +35,6 @@ from mail.server.idempotency import answered_once
 from mail.server.openapi import errors
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState, owner_of
-from mail.server.swarm import load_swarm
 from mail.version import get_protocol_version
 
 _MOST_URLS: Final = 20
@@ -152,7 +151,7 @@ async def load_swarm_from_json(
     The definition is checked entirely before anything changes. Instances that are working finish on
     the old swarm; everybody else gets the new one with the next request.
     """
-    template = await load_swarm(state, body.definition)
+    template = await state.load(body.definition)
     _log.info("the swarm is %r from now on", template.name)
     return {"status": "success", "swarm_name": template.name}
 
