@@ -6,11 +6,9 @@ What peers may claim is checked by `mail.services.peer_mail`.
 import re
 from collections.abc import (
     AsyncGenerator,
-    AsyncIterator,
     Callable,
     Mapping,
 )
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -41,7 +39,6 @@ from mail.net.registry import SwarmRegistry
 from mail.net.router import InterswarmRouter
 from mail.net.signatures import SignatureRules, SignedRequest, check_digest, check_signature
 from mail.net.sse import SSEEvent
-from mail.server.errors import ServerBusy
 from mail.server.instances import InstancePool
 from mail.server.quotas import Quotas
 from mail.server.storage import StorageShares
@@ -57,7 +54,6 @@ from mail.services.peer_mail import (
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from mail.api import MAILSwarm
 
 _HOST: Final = re.compile(r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d+)?", re.ASCII)
 """So many seconds after a hint has had a task looked up, its peer may have another."""
@@ -258,7 +254,7 @@ class Federation:
 
     async def _settle(self, owner: Owner, row: OutboxRow, outcome: DeliveryOutcome) -> None:
         """Tell the runtime that wrote mail what came of it."""
-        async with self._instance(owner) as swarm:
+        async with self._pool.lend_owner(owner) as swarm:
             await swarm.runtime.settle_outbox(row, outcome)
 
     # --- mail of peers ----------------------------------------------------------------------------
@@ -272,7 +268,7 @@ class Federation:
         owner, states = Owner(self.swarm, PEER_ROLE, peer), (TaskState.RUNNING, TaskState.PAUSED)
         found = await self._store.list_tasks(owner, states=states)
         if found and cancel:
-            async with self._instance(owner) as swarm:
+            async with self._pool.lend_owner(owner) as swarm:
                 for row in found:
                     await swarm.cancel_task(row.task_id)
         return len(found)
@@ -342,7 +338,7 @@ class Federation:
     async def _hand_over(self, mail: PeerMail, place: Place, token: str) -> str:
         peer = mail.peer
         theirs = token if place.owner == Owner(self.swarm, PEER_ROLE, peer) else ""
-        async with self._instance(place.owner, theirs) as swarm:
+        async with self._pool.lend_owner(place.owner, theirs) as swarm:
             try:
                 if place.opens:
                     caller = Caller(place.owner.role, place.owner.id)
@@ -353,22 +349,3 @@ class Federation:
                 wire_id = wire_task_id(place.owner.role, place.task_id)
                 raise UnknownTask(wire_id) from None
         return taken
-
-    @asynccontextmanager
-    async def _instance(self, owner: Owner, token: str = "") -> "AsyncIterator[MAILSwarm]":
-        """Lend an owner's instance.
-
-        Raises:
-            ServerBusy: it cannot be had now.
-        """
-        caller = Caller(owner.role, owner.id)
-        needs_token = self._pool.served.needs_token and not token
-        if needs_token and self._pool.log_of(caller, owner.swarm) is None:
-            raise ServerBusy(
-                "the swarm calls its model with its callers' own tokens, and this task waits for "
-                "its owner to come back"
-            )
-        async with self._pool.lease(caller, token) as swarm:
-            if swarm.name != owner.swarm:
-                raise ServerBusy("another swarm is still at work for the task's owner")
-            yield swarm

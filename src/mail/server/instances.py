@@ -193,6 +193,29 @@ class InstancePool:
         async with AsyncExitStack() as held:
             yield await self.borrow(held, caller, token)
 
+    @asynccontextmanager
+    async def lend_owner(self, owner: Owner, token: str = "") -> AsyncIterator["MAILSwarm"]:
+        """Lend the instance of a task's owner, for what others do to the task.
+
+        Args:
+            owner: The owner.
+            token: The owner's own token, if the owner is who does it.
+
+        Raises:
+            ServerBusy: it cannot be had now.
+        """
+        caller = Caller(owner.role, owner.id)
+        needs_token = self.served.needs_token and not token
+        if needs_token and self.log_of(caller, owner.swarm) is None:
+            raise ServerBusy(
+                "the swarm calls its model with its callers' own tokens, and this task waits for "
+                "its owner to come back"
+            )
+        async with self.lease(caller, token) as swarm:
+            if swarm.name != owner.swarm:
+                raise ServerBusy("another swarm is still at work for the task's owner")
+            yield swarm
+
     async def borrow(self, held: AsyncExitStack, caller: Caller, token: str = "") -> "MAILSwarm":
         """Return the caller's instance, making and starting it if needed.
 

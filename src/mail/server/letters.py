@@ -6,8 +6,7 @@ What participants may write, and to whom, is checked by `mail.services.desk`.
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -23,13 +22,12 @@ from mail.db.desk import PARTICIPANT_ROLE, AskRow, DeskPost, LetterRow
 from mail.db.records import Owner
 from mail.db.store import Store
 from mail.errors import MAILError
-from mail.server.errors import ServerBusy
 from mail.server.instances import InstancePool
 from mail.server.quotas import Quotas
 from mail.server.storage import StorageShares
 
 if TYPE_CHECKING:
-    from mail.api import MAILSwarm, MAILSwarmTemplate
+    from mail.api import MAILSwarmTemplate
 
 sender_token: ContextVar[str] = ContextVar("sender_token", default="")
 """The token of the participant whose request is being answered."""
@@ -49,28 +47,6 @@ def _owner_of(swarm: str, name: str) -> Owner:
     """Return the owner of a task as letters name it, ``role:id``."""
     role, _, identifier = name.partition(":")
     return Owner(swarm, role, identifier)
-
-
-@asynccontextmanager
-async def _instance(
-    pool: InstancePool, owner: Owner, token: str = ""
-) -> "AsyncIterator[MAILSwarm]":
-    """Lend the instance of a task's owner, whose own token it is.
-
-    Raises:
-        ServerBusy: it cannot be had now.
-    """
-    caller = Caller(owner.role, owner.id)
-    absent = not token and pool.log_of(caller, owner.swarm) is None
-    if pool.served.needs_token and absent:
-        raise ServerBusy(
-            "the swarm calls its model with its callers' own tokens, and this task waits for its "
-            "owner to come back"
-        )
-    async with pool.lease(caller, token) as swarm:
-        if swarm.name != owner.swarm:
-            raise ServerBusy("another swarm is still at work for the task's owner")
-        yield swarm
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,7 +103,7 @@ class SwarmAgents:
             letter=letter, post=post, agents=agents, opens=opens, thread=tuple(thread), quiet=quiet
         )
         own = owner == Owner(post.swarm, PARTICIPANT_ROLE, letter.sender)
-        async with _instance(self.pool, owner, sender_token.get() if own else "") as swarm:
+        async with self.pool.lend_owner(owner, sender_token.get() if own else "") as swarm:
             if opens:
                 caller = Caller(owner.role, owner.id)
                 self.quotas.message(caller, letter.task_id, swarm.open_tasks)
@@ -155,7 +131,7 @@ class SwarmAgents:
             if self.pool.log_of(Caller(owner.role, owner.id), owner.swarm) is None:
                 continue
             try:
-                async with _instance(self.pool, owner) as swarm:
+                async with self.pool.lend_owner(owner) as swarm:
                     await swarm.runtime.tell_receipts(task_id, told)
             except MAILError as error:
                 _log.debug("a task was not told of receipts: %s", error)
@@ -204,7 +180,7 @@ class Reminder:
 
     async def _give_up(self, swarm: str, ask: AskRow) -> None:
         try:
-            async with _instance(self.pool, _owner_of(swarm, ask.task_owner)) as owners:
+            async with self.pool.lend_owner(_owner_of(swarm, ask.task_owner)) as owners:
                 await owners.runtime.give_up_answer(ask)
         except MAILError as error:
             _log.warning("the answer to a letter is still waited for: %s", error)
