@@ -89,7 +89,7 @@ class TaskPaused(Conflict, TaskError):
             "resume_from='breakpoint_tool_call', or at /approvals, where those that only wait for "
             "a person's consent can be accepted"
         )
-        self.task_id = task_id
+        self.task_id, self.open_calls = task_id, tuple(open_calls)
 
 
 class TaskRunning(Conflict, TaskError):
