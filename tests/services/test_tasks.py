@@ -85,7 +85,7 @@ async def test_a_replay_joins_an_engine_that_starts_meanwhile_and_misses_nothing
         kinds.append(found.kind)
         if found.kind == "new_message":
             await store.commit(Commit(owner=OWNER, task=row(), events=(event("action_call"),)))
-            engines.log = EventLog(store, OWNER, recent=8, buffer=8)
+            engines.log = EventLog(recent=8, buffer=8)
         if found.kind == "action_call":
             rows = (event("task_complete"),)
             done = row(TaskState.COMPLETED)

@@ -76,7 +76,7 @@ class Side:
         peer = wrapper["source_swarm"]
         place = await find_place(self.store, self.name, wrapper, peer, may_open=opens)
         runtime = self.runtime(place.owner.role, place.owner.id)
-        receipt = from_json(await runtime.take_peer_mail(opened(wrapper, peer, place)))
+        receipt = from_json(await runtime.peers.take(opened(wrapper, peer, place)))
         return str(receipt["local_runner"])
 
     async def check_ledgers(self) -> None:
@@ -213,7 +213,7 @@ class Network:
         runtime = side.runtime(owner.role, owner.id)
         if row.peer in self.down:
             if not row.told:
-                await runtime.settle_outbox(row, DeliveryOutcome("delayed", "connection refused"))
+                await runtime.peers.settle(row, DeliveryOutcome("delayed", "connection refused"))
             return False
         wrapper = from_json(row.wrapper)
         if side.stripped:
@@ -228,12 +228,12 @@ class Network:
             return False
         except MAILError as error:
             self.refusals.append((row.peer, str(error)))
-            await runtime.settle_outbox(row, DeliveryOutcome("undeliverable", str(error)))
+            await runtime.peers.settle(row, DeliveryOutcome("undeliverable", str(error)))
             return True
         outcome = DeliveryOutcome("delivered", runner=runner)
-        await runtime.settle_outbox(row, outcome)
+        await runtime.peers.settle(row, outcome)
         if self.twice:
-            await runtime.settle_outbox(row, outcome)
+            await runtime.peers.settle(row, outcome)
         return True
 
     async def _deliver_last_words(self, side: Side, row: OutboxRow) -> bool:

@@ -235,7 +235,7 @@ class LibraryFederation:
 
     async def _settle(self, owner: Owner, row: OutboxRow, outcome: DeliveryOutcome) -> None:
         runtime = self.home if owner == self._owner else self._guest(owner.id)
-        await runtime.settle_outbox(row, outcome)
+        await runtime.peers.settle(row, outcome)
 
     # --- mail in --------------------------------------------------------------------------------
 
@@ -255,7 +255,7 @@ class LibraryFederation:
             place = await find_place(self._store, swarm, message, peer, may_open=may_open)
             runtime = self._runtime_of(place.owner, message)
             try:
-                known = await runtime.take_peer_mail(opened(message, peer, place))
+                known = await runtime.peers.take(opened(message, peer, place))
             except UnknownTask:  # by the name that the other swarm knows
                 raise UnknownTask(message["payload"]["task_id"]) from None
         receipt: dict[str, Any] = from_json(known)

@@ -433,7 +433,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], Federation)
             UnknownTask, NotSetAside: there is no such task, or no such mail of it.
             RetryRefused, TaskPaused: the message, or its task, cannot go on.
         """
-        await self._runtime.retry_mail(task_id, number, by or self._user())
+        await self._runtime.set_aside.retry(task_id, number, by or self._user())
 
     async def discard_mail(self, task_id: str, number: int, *, by: Answerer | None = None) -> None:
         """Give a message up that was set aside.
@@ -446,7 +446,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], Federation)
         Raises:
             UnknownTask, NotSetAside: there is no such task, or no such mail of it.
         """
-        await self._runtime.discard_mail(task_id, number, by or self._user())
+        await self._runtime.set_aside.discard(task_id, number, by or self._user())
 
     def _user(self) -> Answerer:
         return Answerer(self.user_role, self.user_id, owner=True)

@@ -255,7 +255,7 @@ class Federation:
     async def _settle(self, owner: Owner, row: OutboxRow, outcome: DeliveryOutcome) -> None:
         """Tell the runtime that wrote mail what came of it."""
         async with self._pool.lend_owner(owner) as swarm:
-            await swarm.runtime.settle_outbox(row, outcome)
+            await swarm.runtime.peers.settle(row, outcome)
 
     # --- mail of peers ----------------------------------------------------------------------------
 
@@ -344,7 +344,7 @@ class Federation:
                     caller = Caller(place.owner.role, place.owner.id)
                     self._quotas.message(caller, place.task_id, swarm.open_tasks)
                 await self._shares.admit(place.owner, resumes=not place.opens)
-                taken: str = await swarm.runtime.take_peer_mail(mail)
+                taken: str = await swarm.runtime.peers.take(mail)
             except UnknownTask:
                 wire_id = wire_task_id(place.owner.role, place.task_id)
                 raise UnknownTask(wire_id) from None

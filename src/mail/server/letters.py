@@ -108,7 +108,7 @@ class SwarmAgents:
                 caller = Caller(owner.role, owner.id)
                 self.quotas.message(caller, letter.task_id, swarm.open_tasks)
             await self.shares.admit(owner, resumes=not opens)
-            await swarm.runtime.take_letter(mail)
+            await swarm.runtime.letters.take(mail)
 
     def tell(self, letters: Sequence[LetterRow], name: str, state: str, note: str = "") -> None:
         """See `mail.services.desk.AgentDoor.tell`; tasks whose owners are not at work hear nothing.
@@ -132,7 +132,7 @@ class SwarmAgents:
                 continue
             try:
                 async with self.pool.lend_owner(owner) as swarm:
-                    await swarm.runtime.tell_receipts(task_id, told)
+                    await swarm.runtime.letters.tell(task_id, told)
             except MAILError as error:
                 _log.debug("a task was not told of receipts: %s", error)
 
@@ -181,6 +181,6 @@ class Reminder:
     async def _give_up(self, swarm: str, ask: AskRow) -> None:
         try:
             async with self.pool.lend_owner(_owner_of(swarm, ask.task_owner)) as owners:
-                await owners.runtime.give_up_answer(ask)
+                await owners.runtime.letters.give_up(ask)
         except MAILError as error:
             _log.warning("the answer to a letter is still waited for: %s", error)

@@ -6,7 +6,7 @@ behind loses its buffer, not its events, and catches up from the store.
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from sys import getsizeof
 from typing import Final
 from weakref import WeakSet
@@ -145,9 +145,7 @@ class Subscription:
 class EventLog:
     """The live side of the event log of one owner."""
 
-    def __init__(self, store: EventVerbs, owner: Owner, *, recent: int, buffer: int) -> None:
-        self._store = store
-        self._owner = owner
+    def __init__(self, *, recent: int, buffer: int) -> None:
         self._recent_limit = recent
         self._buffer = buffer
         self.places = asyncio.Semaphore(LARGE_AT_ONCE)
@@ -261,28 +259,6 @@ class EventLog:
         for reader in list(self._readers.get(task_id, ())):
             reader.close()
         self.forget(task_id)
-
-    async def read(
-        self, subscription: Subscription, ping_interval: float
-    ) -> AsyncGenerator[TaskEvent | None, None]:
-        """Yield events as they come, and None after each quiet ``ping_interval`` (seconds).
-
-        Ends when the subscription's last event was read, or when it is closed and everything up to
-        there was read.
-        """
-        try:
-            while True:
-                closing = subscription.closed
-                events = await subscription.take(self._store, self._owner)
-                quiet = not events
-                while events:
-                    yield events.popleft()
-                if 0 < subscription.last <= subscription.cursor or (closing and quiet):
-                    return
-                if quiet and not await subscription.wait(ping_interval):
-                    yield None
-        finally:
-            self.unsubscribe(subscription)
 
     def close(self) -> None:
         """End every stream, and those that are still to come."""

@@ -445,7 +445,7 @@ async def test_a_request_that_is_not_answered_in_time_is_closed(store, restarted
             await harbour.stop()
             await harbour.runtime().start()
         for _ in range(2):
-            await harbour.runtime().settle_outbox(wind, UNANSWERED)
+            await harbour.runtime().peers.settle(wind, UNANSWERED)
         await until(lambda: len(heard) == 2)
         assert heard[1].startswith("::undeliverable:: Your message to wind@weather was delivered")
         assert "but no answer came within 7 days, so it is not waited for any more" in heard[1]
@@ -470,7 +470,7 @@ async def test_a_task_that_waits_for_no_answer_any_more_can_stall(store) -> None
         await harbour.runtime().submit(question())
         await harbour.runtime().start()
         [row] = await delivered(harbour, 1)
-        await harbour.runtime().settle_outbox(row, UNANSWERED)
+        await harbour.runtime().peers.settle(row, UNANSWERED)
         await reaches(harbour, HARBOUR, TaskState.COMPLETED)
         [(status, text)] = terminals(await events(harbour, HARBOUR))
         assert (status, text[:17]) == ("completed", "::undeliverable::")
@@ -503,7 +503,7 @@ async def test_no_request_is_closed_while_its_task_waits_for_its_caller(store) -
         run = await harbour.runtime().open_run(RunRequest(message=question()))
         assert (await run.result(5)).status is TaskState.PAUSED
         [row] = await delivered(harbour, 1)
-        await harbour.runtime().settle_outbox(row, UNANSWERED)
+        await harbour.runtime().peers.settle(row, UNANSWERED)
         assert await delivered(harbour, 1) == [row]
         kinds = [event.kind for event in await events(harbour, HARBOUR)]
         assert "interswarm_message_error" not in kinds

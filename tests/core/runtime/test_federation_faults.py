@@ -196,7 +196,7 @@ async def test_what_ends_an_unknown_task_opens_none(store) -> None:
         runtime = weather.runtime("swarm", "harbour")
         farewell = letter("response", subject="::task_complete::")
         for mail in (letter("response", control=ENDED), farewell):
-            assert await runtime.take_peer_mail(mail) == '{"ok":1}'
+            assert await runtime.peers.take(mail) == '{"ok":1}'
         assert await store.list_tasks(WEATHER) == []
 
 
@@ -206,15 +206,15 @@ async def test_what_does_not_fit_the_task_is_refused(store) -> None:
         weather = network.add("weather", lambda: {"wind": leader(echo)}, store=store)
         runtime = weather.runtime("swarm", "harbour")
         with pytest.raises(UnknownTask):
-            await runtime.take_peer_mail(letter(opens=False))
+            await runtime.peers.take(letter(opens=False))
         with pytest.raises(UnknownAgent, match="no agent 'rain' here"):
-            await runtime.take_peer_mail(letter(to="rain"))
+            await runtime.peers.take(letter(to="rain"))
         assert await store.list_tasks(WEATHER) == []
-        await runtime.take_peer_mail(letter("broadcast", to="all"))
+        await runtime.peers.take(letter("broadcast", to="all"))
         with pytest.raises(TaskTaken, match="another owner"):
-            await runtime.take_peer_mail(letter(task_owner="user:eve@harbour"))
+            await runtime.peers.take(letter(task_owner="user:eve@harbour"))
         with pytest.raises(ProtocolError, match="'paused' is not for swarm 'harbour' to say"):
-            await runtime.take_peer_mail(letter("response", control=PeerControl("paused")))
+            await runtime.peers.take(letter("response", control=PeerControl("paused")))
 
 
 async def test_refused_mail_costs_no_look_at_the_log(store, monkeypatch) -> None:
@@ -222,7 +222,7 @@ async def test_refused_mail_costs_no_look_at_the_log(store, monkeypatch) -> None
         network.add("harbour", asking)
         weather = network.add("weather", lambda: {"wind": leader(completes)}, store=store)
         first = letter("broadcast", to="all", message_id="b4a1f0f2-60c5-4d55-a1d1-3f0a5a1c5f01")
-        await weather.runtime("swarm", "harbour").take_peer_mail(first)
+        await weather.runtime("swarm", "harbour").peers.take(first)
         await reaches(weather, WEATHER, TaskState.COMPLETED)
         await weather.stop()  # nothing of the task is in memory any more
         runtime = weather.runtime("swarm", "harbour")
@@ -235,14 +235,14 @@ async def test_refused_mail_costs_no_look_at_the_log(store, monkeypatch) -> None
         monkeypatch.setattr(store, "ledger", reads)
         for control in (PeerControl("paused"), PeerControl("paused", calls=({"call_id": "c1"},))):
             with pytest.raises(ProtocolError, match="'paused' is not for swarm 'harbour' to say"):
-                await runtime.take_peer_mail(letter("response", control=control))
+                await runtime.peers.take(letter("response", control=control))
         with pytest.raises(TaskTaken, match="another owner"):
-            await runtime.take_peer_mail(letter(task_owner="user:eve@harbour"))
+            await runtime.peers.take(letter(task_owner="user:eve@harbour"))
         with pytest.raises(UnknownAgent, match="no agent 'rain' here"):
-            await runtime.take_peer_mail(letter(to="rain"))
-        assert await runtime.take_peer_mail(first) == first.receipt
+            await runtime.peers.take(letter(to="rain"))
+        assert await runtime.peers.take(first) == first.receipt
         assert taken_up == []
-        await runtime.take_peer_mail(letter())
+        await runtime.peers.take(letter())
         assert taken_up
 
 
@@ -252,7 +252,7 @@ async def test_others_go_on_while_a_long_log_is_read(monkeypatch) -> None:
         network.add("harbour", asking)
         weather = network.add("weather", lambda: {"wind": leader(completes)})
         for _ in range(20):
-            await weather.runtime("swarm", "harbour").take_peer_mail(letter("broadcast", to="all"))
+            await weather.runtime("swarm", "harbour").peers.take(letter("broadcast", to="all"))
         await weather.stop()
         [row] = await weather.store.list_tasks(WEATHER)
         beats, beating = 0, True
@@ -286,9 +286,9 @@ async def test_a_contributor_can_neither_end_nor_resume_the_task(store) -> None:
         forged = {"peer": "weather", "task_id": "task-1", "to": "lead", "opens": False}
         resumes = letter("response", control=PeerControl("results"), **forged)
         with pytest.raises(ProtocolError, match="not for swarm 'weather' to say"):
-            await harbour.runtime().take_peer_mail(resumes)
+            await harbour.runtime().peers.take(resumes)
         told = letter("response", control=ENDED, body="all over", subject="Hm", **forged)
-        await harbour.runtime().take_peer_mail(told)  # an answer like any other
+        await harbour.runtime().peers.take(told)  # an answer like any other
         assert (await run.result(5)).message["message"]["body"] == "Hm: all over"
         gate.set()
         await is_still(network)
@@ -324,7 +324,7 @@ async def test_a_peer_adds_only_its_own_parts_to_the_contributors() -> None:
     async with waiting_for_weather() as (_, harbour, _):
         for named in ((*ours, *hostile), hostile[:3], hostile[-8:]):
             told = letter("broadcast", contributors=named, **FROM_WEATHER)
-            await harbour.runtime().take_peer_mail(told)
+            await harbour.runtime().peers.take(told)
             [row] = await harbour.store.list_tasks(HARBOUR)
             assert row.task_contributors == ours
 
@@ -336,7 +336,7 @@ async def test_the_first_part_of_a_peer_is_taken_by_its_word_if_its_name_is_shor
         network.add("harbour", asking)
         weather = network.add("weather", lambda: {"wind": leader(lambda *_: [WAIT])})
         runtime = weather.runtime("swarm", "harbour")
-        await runtime.take_peer_mail(
+        await runtime.peers.take(
             letter("broadcast", to="all", task_owner="user:eve@sea", contributors=("user:eve@sea",))
         )
         for named, known in (
@@ -345,7 +345,7 @@ async def test_the_first_part_of_a_peer_is_taken_by_its_word_if_its_name_is_shor
             (("swarm:pier@harbour",), ["swarm:quay@harbour"]),
         ):
             told = letter("broadcast", to="all", task_owner="user:eve@sea", contributors=named)
-            await runtime.take_peer_mail(told)
+            await runtime.peers.take(told)
             [row] = await weather.store.list_tasks(WEATHER)
             assert [*row.task_contributors] == ["user:eve@sea", "swarm:harbour@weather", *known]
 
@@ -361,7 +361,7 @@ async def test_only_so_many_breakpoint_calls_of_a_peer_are_shown() -> None:
         for some in (calls, calls[:3], [{"call_id": "late", "name": "ask"}]):
             control = PeerControl("paused", calls=tuple(some))
             told = letter("response", control=control, **FROM_WEATHER)
-            await harbour.runtime().take_peer_mail(told)
+            await harbour.runtime().peers.take(told)
         paused = await run.result(5)
         shown = [call["call_id"] for call in paused.breakpoints]
         assert shown == [f"c{n}" for n in range(100)] + [f"d{n}" for n in range(28)]
@@ -380,7 +380,7 @@ async def test_the_arguments_of_a_peers_calls_are_only_shown(arguments, shown) -
     call = {"call_id": "c1", "name": "ask", "arguments": arguments, "extra": "x" * 9999}
     async with waiting_for_weather() as (_, harbour, run):
         control = PeerControl("paused", calls=(call,))
-        await harbour.runtime().take_peer_mail(letter("response", control=control, **FROM_WEATHER))
+        await harbour.runtime().peers.take(letter("response", control=control, **FROM_WEATHER))
         paused = await run.result(5)
         assert paused.breakpoints == [
             {
@@ -412,11 +412,11 @@ async def test_a_repeated_delivery_gets_the_first_receipt(store) -> None:
         runtime = weather.runtime("swarm", "harbour")
         mail = letter("broadcast", to="all", message_id="m-1")
         again = replace(mail, receipt='{"ok":2}')
-        assert await runtime.take_peer_mail(mail) == '{"ok":1}'
-        assert await runtime.take_peer_mail(again) == '{"ok":1}'
+        assert await runtime.peers.take(mail) == '{"ok":1}'
+        assert await runtime.peers.take(again) == '{"ok":1}'
         ended = letter("response", control=ENDED, message_id="m-2")
-        assert await runtime.take_peer_mail(ended) == '{"ok":1}'
-        assert await runtime.take_peer_mail(replace(ended, receipt='{"ok":2}')) == '{"ok":1}'
+        assert await runtime.peers.take(ended) == '{"ok":1}'
+        assert await runtime.peers.take(replace(ended, receipt='{"ok":2}')) == '{"ok":1}'
         log = await store.events(WEATHER, "task-1#1")
         assert [e.kind for e in log].count("interswarm_message_received") == 2
 
@@ -436,9 +436,9 @@ async def test_an_interrupt_of_a_peer_acts(store) -> None:
         core = AgentCore(thinks, [], can_complete_tasks=True)
         weather = network.add("weather", lambda: {"wind": core}, store=store)
         runtime = weather.runtime("swarm", "harbour")
-        await runtime.take_peer_mail(letter("broadcast", to="all"))
+        await runtime.peers.take(letter("broadcast", to="all"))
         await asyncio.wait_for(begun.wait(), 20)
-        await runtime.take_peer_mail(letter("interrupt", body="stop"))
+        await runtime.peers.take(letter("interrupt", body="stop"))
         await reaches(weather, WEATHER, TaskState.COMPLETED)
         assert len(shown) == 3 and 'type="agent">lead@harbour<' in shown[1] and "stop" in shown[1]
         assert shown[2] == shown[0]
@@ -471,7 +471,7 @@ async def test_what_cannot_be_delivered_is_told_and_no_longer_waited_for(store) 
         [error] = [event for event in log if event.kind == "interswarm_message_error"]
         assert error.extra["swarm"] == "weather"
         before = len(log)
-        await harbour.runtime().settle_outbox(dead, DeliveryOutcome("undeliverable", "again"))
+        await harbour.runtime().peers.settle(dead, DeliveryOutcome("undeliverable", "again"))
         assert len(await events(harbour, HARBOUR)) <= before + 2  # its end was told meanwhile
         await is_still(network)
         kinds = [event.kind for event in await events(harbour, HARBOUR)]
@@ -488,7 +488,7 @@ def refuse(network: Network, state: Any) -> None:
     async def settle(side: Side, owner: Owner, row: OutboxRow) -> bool:
         if not row.told:
             outcome = DeliveryOutcome(state, REASON, said=WORDS)
-            await side.runtime(owner.role, owner.id).settle_outbox(row, outcome)
+            await side.runtime(owner.role, owner.id).peers.settle(row, outcome)
         return False
 
     network._deliver = settle  # type: ignore[method-assign]
@@ -513,7 +513,7 @@ async def test_notices_of_the_system_hold_no_words_of_a_peer(state) -> None:
 async def test_nor_does_the_notice_of_results_that_did_not_arrive() -> None:
     async with waiting_for_weather() as (network, harbour, run):
         control = PeerControl("paused", calls=({"call_id": "c1", "name": "ask"},))
-        await harbour.runtime().take_peer_mail(letter("response", control=control, **FROM_WEATHER))
+        await harbour.runtime().peers.take(letter("response", control=control, **FROM_WEATHER))
         await run.result(5)
         refuse(network, "undeliverable")
         resume = RunRequest(
@@ -538,7 +538,7 @@ async def test_what_became_of_mail_of_a_deleted_task_is_nobodys_affair(store) ->
             while not (found := await store.list_outbox("harbour")):
                 await asyncio.sleep(0.005)
         await harbour.runtime().delete_task("task-1", cancel=True)
-        await harbour.runtime().settle_outbox(found[0][1], DeliveryOutcome("delivered"))
+        await harbour.runtime().peers.settle(found[0][1], DeliveryOutcome("delivered"))
         assert await store.list_tasks(HARBOUR) == []
 
 
@@ -657,5 +657,5 @@ async def test_a_task_may_be_deleted_behind_the_back(store) -> None:
         mail = {**back, "message_id": "11111111-1111-4111-8111-111111111111"}
         with pytest.raises(UnknownTask):
             late = opened(mail, "weather", Place(HARBOUR, "task-1"))
-            await harbour.runtime().take_peer_mail(late)
+            await harbour.runtime().peers.take(late)
         assert await store.load_task(HARBOUR, "task-1") is None

@@ -108,7 +108,7 @@ async def test_a_task_waits_for_a_participant_and_goes_on_with_the_answer(store:
     assert task is not None and task.status is TaskState.RUNNING
     assert task.waiting_for == [EDITOR]
     assert rung == [{EDITOR}]
-    await at_work.take_letter(reply(letter))
+    await at_work.letters.take(reply(letter))
     assert (await run.result(5)).message["message"]["body"] == "yes, do"
     task = await at_work.read_task("task-1")
     assert task is not None and task.waiting_for == []
@@ -132,7 +132,7 @@ async def test_the_wait_survives_a_restart(store: Store) -> None:
     await second.await_queue_empty()
     task = await second.read_task("task-1")
     assert task is not None and task.status is TaskState.RUNNING, "it has not stalled"
-    await second.take_letter(reply(letter))
+    await second.letters.take(reply(letter))
     await second.await_queue_empty()
     task = await second.read_task("task-1")
     assert task is not None and task.status is TaskState.COMPLETED
@@ -154,7 +154,7 @@ async def test_dying_at_any_commit_loses_and_doubles_no_letter(
         async with asyncio.timeout(0.3):
             while not (got := await inbox(store)):
                 await asyncio.sleep(0.005)
-            await first.take_letter(reply(got[0], letter_id="answer"))
+            await first.letters.take(reply(got[0], letter_id="answer"))
             await first.await_queue_empty()
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         task.cancel()
@@ -165,7 +165,7 @@ async def test_dying_at_any_commit_loses_and_doubles_no_letter(
         await second.submit(user_message())
     (letter,) = await letters(store, 1)
     if not await store.letters_by_id(SWARM, ["answer"]):
-        await second.take_letter(reply(letter, letter_id="answer"))
+        await second.letters.take(reply(letter, letter_id="answer"))
     await second.await_queue_empty()
     task = await second.read_task("task-1")
     assert task is not None and task.status is TaskState.COMPLETED
@@ -180,13 +180,13 @@ async def test_a_letter_is_stored_once_with_its_message(store: Store) -> None:
     run = await at_work.open_run(RunRequest(message=user_message()))
     (letter,) = await letters(store, 1)
     answer = reply(letter)
-    await at_work.take_letter(answer)
+    await at_work.letters.take(answer)
     with pytest.raises((DeskConflict, ProtocolError)):
-        await at_work.take_letter(answer)
+        await at_work.letters.take(answer)
     await run.result(5)
     late = reply(letter, "too late")
     with pytest.raises(ProtocolError, match="reply_to: the task of that message is over"):
-        await at_work.take_letter(late)
+        await at_work.letters.take(late)
     assert [row.body for row in await inbox(store, "supervisor")] == ["yes, do"]
     await at_work.shutdown()
 
@@ -197,9 +197,9 @@ async def test_an_answer_that_does_not_come_is_given_up(store: Store) -> None:
     await letters(store, 1)
     await at_work.await_queue_empty()
     (open_ask,) = await store.old_asks(SWARM, "9999", 10)
-    await at_work.give_up_answer(open_ask)
+    await at_work.letters.give_up(open_ask)
     assert "'editor' has not answered" in (await run.result(5)).message["message"]["body"]
-    await at_work.give_up_answer(open_ask)  # changes nothing
+    await at_work.letters.give_up(open_ask)  # changes nothing
     task = await at_work.read_task("task-1")
     assert task is not None
     (late,) = (e.extra for e in task.events if e.kind == "letter_receipt")
@@ -328,7 +328,7 @@ def finish(messages: Any, choice: Any) -> Calls:
 async def test_the_end_of_the_run_answers_the_letter(store: Store) -> None:
     at_work = own(store, finish)
     mail = opening()
-    await at_work.take_letter(mail)
+    await at_work.letters.take(mail)
     (answer,) = await letters(store, 1)
     assert (answer.sender, answer.body, answer.reply_to) == (
         "supervisor",
@@ -337,7 +337,7 @@ async def test_the_end_of_the_run_answers_the_letter(store: Store) -> None:
     )
     assert (answer.task_owner, answer.task_id) == ("agent:editor", "task-of-editor")
     again = reply(answer, "and again?")
-    await at_work.take_letter(replace(again, opens=True))
+    await at_work.letters.take(replace(again, opens=True))
     (_, second) = await letters(store, 2)
     assert second.reply_to == again.letter.letter_id
     assert await store.old_asks(SWARM, "9999", 10) == []
@@ -353,7 +353,7 @@ async def test_a_failed_run_answers_with_the_reason(store: Store) -> None:
         raise RuntimeError("no")
 
     at_work = own(store, broken)
-    await at_work.take_letter(opening())
+    await at_work.letters.take(opening())
     (answer,) = await letters(store, 1)
     assert "agent 'supervisor' failed" in answer.body
     await at_work.shutdown()
@@ -368,7 +368,7 @@ async def test_a_cancelled_run_answers(store: Store) -> None:
 
     at_work = own(store, finish)
     at_work.agents["supervisor"].function = hang
-    await at_work.take_letter(opening())
+    await at_work.letters.take(opening())
     await entered.wait()
     await at_work.cancel_task("task-of-editor")
     (answer,) = await letters(store, 1)
@@ -380,7 +380,7 @@ async def test_an_agents_own_answer_is_the_answer(store: Store) -> None:
     words = {"target": EDITOR, "subject": "s", "body": "It is seven."}
     at_work = own(store, lambda messages, choice: [("send_response", words)])
     mail = opening()
-    await at_work.take_letter(mail)
+    await at_work.letters.take(mail)
     (answer,) = await letters(store, 1)
     assert (answer.body, answer.reply_to) == ("It is seven.", mail.letter.letter_id)
     await at_work.await_queue_empty()
@@ -397,7 +397,7 @@ async def test_a_letter_that_no_process_has_read_is_answered_by_the_next(store: 
     first = own(store, finish)
     first.agents["supervisor"].function = hang
     mail = opening()
-    await first.take_letter(mail)
+    await first.letters.take(mail)
     await first.shutdown(0)
     assert (await shown(store, mail.letter)).shown_at == "", "no request to a model is recorded"
     second = own(store, finish)

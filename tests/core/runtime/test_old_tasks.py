@@ -90,7 +90,7 @@ async def give(runtime: MAILRuntime, store: Store, kind: str, task_id: str) -> N
     elif kind == "person":
         letters = await store.letters("harbour", "ops", LetterFilter())
         [letter] = [row for row, _ in letters if row.task_id == task_id]
-        await runtime.take_letter(reply(letter, "answer", "harbour"))
+        await runtime.letters.take(reply(letter, "answer", "harbour"))
 
 
 async def answer_of(store: Store, task_id: str) -> str:

@@ -77,7 +77,7 @@ async def test_mail_is_listed_with_its_reason_and_tried_again(store) -> None:
     told = [e for e in (await runtime.read_task("task-1")).events if e.kind == "mail_set_aside"]
     assert [event.extra["number"] for event in told] == [found["id"]]
 
-    await runtime.retry_mail("task-1", found["id"], ALICE)
+    await runtime.set_aside.retry("task-1", found["id"], ALICE)
     assert await runtime.mail_set_aside("task-1") == []
     assert (await ended(runtime)).data["response"] == "done after all"
     task = await runtime.read_task("task-1")
@@ -87,7 +87,7 @@ async def test_mail_is_listed_with_its_reason_and_tried_again(store) -> None:
     messages = [message["id"] for message in task.get_messages()]
     assert len(messages) == len(set(messages))
     with pytest.raises(NotSetAside):
-        await runtime.retry_mail("task-1", found["id"], ALICE)
+        await runtime.set_aside.retry("task-1", found["id"], ALICE)
     await runtime.shutdown()
 
 
@@ -96,7 +96,7 @@ async def test_mail_of_a_task_that_this_process_has_not_seen_is_tried_again(stor
     [found] = await first.mail_set_aside("task-1")
     await first.shutdown()
     runtime = swarm(store, agent_from(work, "work"))
-    await runtime.retry_mail("task-1", found["id"], ALICE)
+    await runtime.set_aside.retry("task-1", found["id"], ALICE)
     assert (await ended(runtime)).data["response"] == "done after all"
     assert await store.waiting_mail(runtime._context.owner, "task-1") == []
     await runtime.shutdown()
@@ -106,8 +106,8 @@ async def test_one_of_two_at_once_tries_it_again(store) -> None:
     runtime = await crashed(store)
     [found] = await runtime.mail_set_aside("task-1")
     outcomes = await asyncio.gather(
-        *(runtime.retry_mail("task-1", found["id"], ALICE) for _ in range(3)),
-        runtime.discard_mail("task-1", found["id"], ALICE),
+        *(runtime.set_aside.retry("task-1", found["id"], ALICE) for _ in range(3)),
+        runtime.set_aside.discard("task-1", found["id"], ALICE),
         return_exceptions=True,
     )
     assert sum(outcome is None for outcome in outcomes) == 1
@@ -123,13 +123,13 @@ async def test_discarded_mail_is_gone_and_changes_nothing_else(store) -> None:
     await ended(runtime)
     [found] = await runtime.mail_set_aside("task-1")
     before = await runtime.read_task("task-1")
-    await runtime.discard_mail("task-1", found["id"], Answerer("admin", "root"))
+    await runtime.set_aside.discard("task-1", found["id"], Answerer("admin", "root"))
     assert await runtime.mail_set_aside("task-1") == []
     after = await runtime.read_task("task-1")
     assert (after.status, len(after.events)) == (before.status, len(before.events) + 1)
     assert after.events[-1].kind == "mail_discarded"
     assert after.events[-1].extra["by"] == "admin:root"
-    for verb in (runtime.retry_mail, runtime.discard_mail):
+    for verb in (runtime.set_aside.retry, runtime.set_aside.discard):
         with pytest.raises(NotSetAside):
             await verb("task-1", found["id"], ALICE)
         with pytest.raises(NotSetAside):
@@ -153,7 +153,7 @@ async def test_a_crash_of_mail_that_is_tried_again_is_counted_anew(store) -> Non
         dead.clear()
         runtime = swarm(store, deadly)
         if await runtime.mail_set_aside("task-1"):
-            await runtime.retry_mail("task-1", found["id"], ALICE)
+            await runtime.set_aside.retry("task-1", found["id"], ALICE)
         else:
             await runtime.start()
         await asyncio.wait_for(dead.wait(), 10)
@@ -192,9 +192,9 @@ async def test_what_could_lead_to_nothing_is_refused_and_discarded(store, kind, 
     if kind is ControlKind.RESUME:
         await runtime.submit_and_wait(user_message(body="And again?"))
     with pytest.raises(RetryRefused, match=reason):
-        await runtime.retry_mail("task-1", number, ALICE)
+        await runtime.set_aside.retry("task-1", number, ALICE)
     assert (await runtime.read_task("task-1")).status == "completed"
-    await runtime.discard_mail("task-1", number, ALICE)
+    await runtime.set_aside.discard("task-1", number, ALICE)
     assert await runtime.mail_set_aside("task-1") == []
     await runtime.shutdown()
 
@@ -212,8 +212,8 @@ async def test_what_another_swarm_has_asked_is_for_that_swarm_to_ask_again(store
     [number] = receipt.seqs
     await store.commit(TurnCommit(owner=owner, task=row, seq=number, dead="tests"))
     with pytest.raises(RetryRefused, match="has to ask again"):
-        await runtime.retry_mail("task-1", number, ALICE)
-    await runtime.discard_mail("task-1", number, ALICE)
+        await runtime.set_aside.retry("task-1", number, ALICE)
+    await runtime.set_aside.discard("task-1", number, ALICE)
     await runtime.shutdown()
 
 
@@ -221,7 +221,7 @@ async def test_an_agent_that_waits_for_results_still_gets_them(store) -> None:
     runtime = swarm(store, agent_from(work, "work"))
     await runtime.submit_and_wait(user_message())
     number = await put_aside(store, runtime._context.owner, Control(ControlKind.RESUME))
-    await runtime.retry_mail("task-1", number, ALICE)
+    await runtime.set_aside.retry("task-1", number, ALICE)
     await ended(runtime)
     events = (await runtime.read_task("task-1")).events
     retried = next(event for event in events if event.kind == "mail_retried")

@@ -214,14 +214,14 @@ async def letter_answers(stage: Stage) -> Door:
     await stage.begins("write")
     await stage.keeps()
     [(row, _)] = await stage.store.letters(SWARM, "editor", LetterFilter())
-    return lambda stage: stage.runtime.take_letter(reply(row))
+    return lambda stage: stage.runtime.letters.take(reply(row))
 
 
 async def gives_up(stage: Stage) -> Door:
     await stage.begins("write")
     await stage.keeps()
     [asked] = await stage.store.old_asks(SWARM, "9999", 10)
-    return lambda stage: stage.runtime.give_up_answer(asked)
+    return lambda stage: stage.runtime.letters.give_up(asked)
 
 
 async def _set_aside(stage: Stage) -> int:
@@ -240,12 +240,12 @@ async def _set_aside(stage: Stage) -> int:
 
 async def retries(stage: Stage) -> Door:
     number = await _set_aside(stage)
-    return lambda stage: stage.runtime.retry_mail("task-1", number, ALICE)
+    return lambda stage: stage.runtime.set_aside.retry("task-1", number, ALICE)
 
 
 async def discards(stage: Stage) -> Door:
     number = await _set_aside(stage)
-    return lambda stage: stage.runtime.discard_mail("task-1", number, ALICE)
+    return lambda stage: stage.runtime.set_aside.discard("task-1", number, ALICE)
 
 
 DOORS: dict[str, Callable[[Stage], Awaitable[Door]]] = {
@@ -364,7 +364,7 @@ async def peer_answers(peers: Peers) -> Callable[[], Awaitable[object]]:
         task_id="task-1",
         task_owner="user:ines@harbour",
     )
-    return lambda: peers.harbour.runtime().take_peer_mail(mail)
+    return lambda: peers.harbour.runtime().peers.take(mail)
 
 
 async def peer_pauses(peers: Peers) -> Callable[[], Awaitable[object]]:
@@ -377,13 +377,13 @@ async def peer_pauses(peers: Peers) -> Callable[[], Awaitable[object]]:
         task_owner="user:ines@harbour",
         control=PeerControl("paused", calls=(shown,)),
     )
-    return lambda: peers.harbour.runtime().take_peer_mail(mail)
+    return lambda: peers.harbour.runtime().peers.take(mail)
 
 
 async def _outcome(peers: Peers, state: Any) -> Callable[[], Awaitable[object]]:
     [(_, row)] = await peers.store.due_outbox("harbour", FAR, 9)
     outcome = DeliveryOutcome(state, "gone", runner="swarm:harbour@weather")
-    return lambda: peers.harbour.runtime().settle_outbox(row, outcome)
+    return lambda: peers.harbour.runtime().peers.settle(row, outcome)
 
 
 async def delivered(peers: Peers) -> Callable[[], Awaitable[object]]:

@@ -501,16 +501,16 @@ async def test_what_earlier_versions_said_of_waiting_changes_nothing(store) -> N
         network.add("harbour", lambda: {"lead": waits.core()})
         weather = network.add("weather", lambda: {"wind": waits.core()}, store=store)
         runtime = weather.runtime("swarm", "harbour")
-        await runtime.take_peer_mail(letter())
+        await runtime.peers.take(letter())
         [row] = await store.list_tasks(WEATHER)
         before = await store.events(WEATHER, row.task_id)
         old = PeerControl("waits", SILENT, ({"taken": 0, "asks": []},))
         note = letter("response", control=old, message_id="note")
-        assert await runtime.take_peer_mail(note) == note.receipt
+        assert await runtime.peers.take(note) == note.receipt
         assert len(await store.events(WEATHER, row.task_id)) >= len(before)
         assert await store.find_inbox("weather", "harbour", "note") is None
         with pytest.raises(UnknownTask):
-            await runtime.take_peer_mail(letter("response", control=old, task_id="other"))
+            await runtime.peers.take(letter("response", control=old, task_id="other"))
 
 
 # --- anything at all ----------------------------------------------------------------------------

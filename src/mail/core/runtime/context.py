@@ -1,6 +1,6 @@
 """The parts of one runtime instance, put together once; every step takes them from here."""
 
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Awaitable, Callable, Collection, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -122,6 +122,7 @@ class RuntimeContext:
     """The parts of one runtime, shared by the steps of a turn. Parts know nothing of one another.
 
     ``subjects`` add to the changes of tasks. ``wake`` is called when there may be mail to work on.
+    ``start`` opens the store and takes up unfinished tasks, the first time.
     ``under_way`` are changes whose callers have left.
     """
 
@@ -139,6 +140,7 @@ class RuntimeContext:
     status: Status
     subjects: TaskSubject = field(default_factory=TaskSubject)
     wake: Callable[[], None] = lambda: None
+    start: Callable[[], Awaitable[None]]
     under_way: set["asyncio.Task[None]"] = field(default_factory=set)
 
     @property

@@ -24,7 +24,7 @@ from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.mailbox import Hold
 from mail.core.runtime.subjects import TaskSubject
 from mail.core.runtime.submission import RunRequest, Submissions
-from mail.core.runtime.transaction import Ending, TaskChange, uninterrupted
+from mail.core.runtime.transaction import Ending, TaskChange, from_outside
 from mail.core.runtime.turn_result import TurnResult
 from mail.core.tasks import TaskState
 from mail.db.commit import Commit, TurnCommit
@@ -200,7 +200,7 @@ class LetterDoor:
     submissions: Submissions
     mail_delivery: MailDelivery
 
-    @uninterrupted
+    @from_outside
     async def take(self, mail: DeskMail) -> None:
         """Store a letter together with the messages that it is for agents, and hand them out.
 
@@ -305,7 +305,7 @@ class LetterDoor:
             found.append(message)
         return found
 
-    @uninterrupted
+    @from_outside
     async def tell(self, task_id: str, news: Sequence[ReceiptNews]) -> None:
         """Tell a task that goes on what became of letters of its agents, in events.
 
@@ -332,7 +332,7 @@ class LetterDoor:
                 return answered.sender
         return ""
 
-    @uninterrupted
+    @from_outside
     async def give_up(self, ask: AskRow) -> None:
         """Wait no more for the answer of a participant, and tell the agent that asked.
 

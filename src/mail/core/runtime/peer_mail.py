@@ -34,7 +34,7 @@ from mail.core.runtime.mailbox import Hold
 from mail.core.runtime.peering import with_runner
 from mail.core.runtime.recovery import TaskLoader
 from mail.core.runtime.submission import RunRequest, Submissions
-from mail.core.runtime.transaction import TaskChange, uninterrupted
+from mail.core.runtime.transaction import TaskChange, from_outside
 from mail.core.runtime.turn_end import TurnEnd
 from mail.core.runtime.turn_result import EventDraft
 from mail.core.runtime.waiting import node_of, read_reports, swarm_of_node
@@ -118,12 +118,22 @@ class PeerDoor:
             opens=opens and peer == self.context.host and not ours,
         )
 
-    @uninterrupted
+    @from_outside
     async def take(self, mail: PeerMail) -> str:
-        """Store mail of a peer and hand it out; return the receipt.
+        """Store mail of a peer and hand it out.
+
+        Args:
+            mail: The mail, whose claims about its sender have been checked.
+
+        Returns:
+            The receipt as JSON: the given one, or the first one if the mail has been taken before.
 
         Raises:
-            MAILError: see `mail.core.runtime.runtime.MAILRuntime.take_peer_mail`.
+            UnknownTask: there is no such task, and the mail may not open it.
+            UnknownAgent: a recipient is not here, or the peer may not reach it.
+            ProtocolError: the mail does not fit the task.
+            ShuttingDown: no more mail is taken.
+            StoreError: it could not be stored.
         """
         if mail.control is not None and mail.control.is_silent:
             return await self._hear(mail)
@@ -518,9 +528,16 @@ class PeerDoor:
 
     # --- mail that went -----------------------------------------------------------------------
 
-    @uninterrupted
+    @from_outside
     async def settle(self, row: OutboxRow, outcome: DeliveryOutcome) -> None:
         """Store what became of mail for a peer, and tell the agent that sent it what it must know.
+
+        Doing it again changes nothing.
+
+        Args:
+            row: The mail. After a delay, ``attempts`` and ``next_at`` are stored as they are here;
+                ``told`` is as it was before.
+            outcome: What became of it.
 
         Raises:
             ShuttingDown: the runtime takes no more work.

@@ -1,7 +1,7 @@
 """`MAILRuntime`: the engine of one caller's swarm. It wires the parts together and delegates."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Set
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Any, Literal
@@ -12,17 +12,16 @@ from mail.core.agents import AgentCore
 from mail.core.approvals import NO_APPROVALS, Answer, Answerer, Approval
 from mail.core.compose import Composer, Subject
 from mail.core.events import TaskEvent
-from mail.core.interswarm import DeliveryOutcome, Gateway, PeerMail
+from mail.core.interswarm import Gateway
 from mail.core.runtime.active_tasks import ActiveTasks
 from mail.core.runtime.context import Outside, RuntimeContext, Status, SwarmParts
-from mail.core.runtime.correspondence import ReceiptNews
 from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.endings import Endings
 from mail.core.runtime.federation import FederationSubject, WaitHints
 from mail.core.runtime.held_calls import late_answer
 from mail.core.runtime.histories import Histories
 from mail.core.runtime.interswarm import Federation
-from mail.core.runtime.letters import DeskMail, LetterDoor, LetterSubject
+from mail.core.runtime.letters import LetterDoor, LetterSubject
 from mail.core.runtime.mailbox import Mailbox
 from mail.core.runtime.manual import ManualSteps, ManualSubject, StepRequest
 from mail.core.runtime.pauses import PauseSubject
@@ -47,8 +46,7 @@ from mail.core.teams import NO_TEAMS, Teams
 from mail.core.wire import MAILInterswarmMessage, MAILMessage
 from mail.db.blobs import Blobs
 from mail.db.calls import CallFilter, CallRow, StoredCall
-from mail.db.desk import AskRow
-from mail.db.records import IdempotencyRow, OutboxRow, Owner, TaskRow
+from mail.db.records import IdempotencyRow, Owner, TaskRow
 from mail.db.store import Store
 from mail.errors import (
     ConfigError,
@@ -89,6 +87,11 @@ class MAILRuntime(Federation, RuntimeViews):
         participants: Who has a mailbox beside the agents.
         ring: Called with the names of those who have got letters, to wake them.
         blobs: Leads to the contents of files that come with letters, for a swarm's name.
+
+    Attributes:
+        peers: Takes mail of other swarms, and what became of mail for them.
+        letters: Takes letters of participants.
+        set_aside: Retries and discards mail that was set aside.
 
     Raises:
         ConfigError: an entrypoint, communication target or tool that nobody has.
@@ -172,11 +175,10 @@ class MAILRuntime(Federation, RuntimeViews):
             mailbox=Mailbox(),
             active_tasks=ActiveTasks(settings.recent_tasks),
             histories=Histories(store, owner, settings.max_history_bytes),
-            events=EventLog(
-                store, owner, recent=settings.recent_events, buffer=settings.stream_buffer
-            ),
+            events=EventLog(recent=settings.recent_events, buffer=settings.stream_buffer),
             outside=Outside(self._gateway, self._ring, self._blobs),
             status=Status(print_llm_streams),
+            start=self.start,
         )
         self._scheduler = Scheduler(context)
         mail_delivery = MailDelivery(context)
@@ -196,11 +198,11 @@ class MAILRuntime(Federation, RuntimeViews):
         self._scheduler.run_turn = turns.run
         loader = TaskLoader(context, mail_delivery, self._turn_end)
         self._submissions = Submissions(context, mail_delivery, self._turn_end, loader)
-        self._peer_door = PeerDoor(
+        self.peers = PeerDoor(
             context, self._submissions, self._turn_end, federation, mail_delivery, loader
         )
-        self._letter_door = LetterDoor(context, self._submissions, mail_delivery)
-        self._set_aside = SetAside(context, self._submissions, loader)
+        self.letters = LetterDoor(context, self._submissions, mail_delivery)
+        self.set_aside = SetAside(context, self._submissions, loader)
         self._manual = ManualSteps(context, self._submissions, self._turn_end)
         events = OwnEvents(context.events)
         self._reader = TaskReader(context.store, context.owner, context.clock, events)
@@ -489,7 +491,6 @@ class MAILRuntime(Federation, RuntimeViews):
         Raises:
             UnknownTask: the owner has no such task.
         """
-        await self.start()
         await self._submissions.cancel(task_id)
         task = await self.read_task(task_id, with_events=False)
         if task is None:
@@ -507,18 +508,7 @@ class MAILRuntime(Federation, RuntimeViews):
             UnknownTask: the owner has no such task.
             TaskRunning: it is running, and ``cancel`` is false.
         """
-        await self.start()
         await self._submissions.delete(task_id, cancel=cancel)
-
-    async def retry_mail(self, task_id: str, number: int, by: Answerer) -> None:
-        """Try mail again that was set aside; see `mail.core.runtime.set_aside.SetAside.retry`."""
-        await self.start()
-        await self._set_aside.retry(task_id, number, by)
-
-    async def discard_mail(self, task_id: str, number: int, by: Answerer) -> None:
-        """Give mail up that was set aside; see `mail.core.runtime.set_aside.SetAside.discard`."""
-        await self.start()
-        await self._set_aside.discard(task_id, number, by)
 
     async def mail_set_aside(
         self, task_id: str, after: int = 0, limit: int = 100
@@ -534,7 +524,6 @@ class MAILRuntime(Federation, RuntimeViews):
         self, task_id: str, approval_id: str, answer: Answer, by: Answerer
     ) -> tuple[CallRow, TaskRow]:
         """Answer what people are asked about a call; see `Submissions.decide`."""
-        await self.start()
         return await self._submissions.decide(task_id, approval_id, answer, by)
 
     async def end_approval(self, found: StoredCall) -> None:
@@ -591,40 +580,6 @@ class MAILRuntime(Federation, RuntimeViews):
 
     # --- other swarms -------------------------------------------------------------------------
 
-    async def take_peer_mail(self, mail: PeerMail) -> str:
-        """Take mail that a peer has delivered; it is stored when this returns.
-
-        Args:
-            mail: The mail, whose claims about its sender have been checked.
-
-        Returns:
-            The receipt as JSON: the given one, or the first one if the mail has been taken before.
-
-        Raises:
-            UnknownTask: there is no such task, and the mail may not open it.
-            UnknownAgent: a recipient is not here, or the peer may not reach it.
-            ProtocolError: the mail does not fit the task.
-            ShuttingDown: no more mail is taken.
-            StoreError: it could not be stored.
-        """
-        await self.start()
-        return await self._peer_door.take(mail)
-
-    async def settle_outbox(self, row: OutboxRow, outcome: DeliveryOutcome) -> None:
-        """Store what became of mail for a peer; doing it again changes nothing.
-
-        Args:
-            row: The mail. After a delay, ``attempts`` and ``next_at`` are stored as they are here;
-                ``told`` is as it was before.
-            outcome: What became of it.
-
-        Raises:
-            ShuttingDown: no more work is taken.
-            StoreError: it could not be stored.
-        """
-        await self.start()
-        await self._peer_door.settle(row, outcome)
-
     async def receive_interswarm_message(
         self, message: MAILInterswarmMessage, direction: Literal["forward", "back"] = "forward"
     ) -> None:
@@ -635,42 +590,14 @@ class MAILRuntime(Federation, RuntimeViews):
             direction: ``"forward"`` may open a task; ``"back"`` is for one that is known.
 
         Raises:
-            MAILError: it is not valid or not for this swarm; see also `take_peer_mail`.
+            MAILError: it is not valid or not for this swarm; see also
+                `mail.core.runtime.peer_mail.PeerDoor.take`.
         """
-        await self.take_peer_mail(self._peer_door.read(message, opens=direction == "forward"))
+        await self.peers.take(self.peers.read(message, opens=direction == "forward"))
 
     async def _handle_local_message(self, message: MAILInterswarmMessage) -> None:
         """Take what an `InterswarmRouter` has for this swarm, as its ``local_message_handler``."""
         await self.receive_interswarm_message(message)
-
-    # --- participants ---------------------------------------------------------------------------
-
-    async def take_letter(self, mail: DeskMail) -> None:
-        """Take a participant's letter to agents; it is stored when this returns.
-
-        Raises:
-            MAILError: see `mail.core.runtime.letters.LetterDoor.take`; nothing is stored.
-        """
-        await self.start()
-        await self._letter_door.take(mail)
-
-    async def give_up_answer(self, ask: AskRow) -> None:
-        """Wait no more for a participant's answer; doing it again changes nothing.
-
-        Raises:
-            ShuttingDown, StoreError: it could not be stored.
-        """
-        await self.start()
-        await self._letter_door.give_up(ask)
-
-    async def tell_receipts(self, task_id: str, news: Sequence[ReceiptNews]) -> None:
-        """Tell a task that goes on what became of letters of its agents, in events.
-
-        Raises:
-            UnknownTask, ShuttingDown, StoreError: nothing is stored.
-        """
-        await self.start()
-        await self._letter_door.tell(task_id, news)
 
     # --- reading ------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from mail.core.runtime.mailbox import QueuedMessage
 from mail.core.runtime.peering import swarm_of
 from mail.core.runtime.recovery import TaskLoader
 from mail.core.runtime.submission import RunRequest, Submissions
-from mail.core.runtime.transaction import TaskChange, uninterrupted
+from mail.core.runtime.transaction import TaskChange, from_outside
 from mail.core.runtime.turn import Control, ControlKind
 from mail.core.runtime.turn_result import EventDraft
 from mail.core.tasks import TaskState
@@ -36,7 +36,7 @@ class SetAside:
     submissions: Submissions
     loader: TaskLoader
 
-    @uninterrupted
+    @from_outside
     async def retry(self, task_id: str, number: int, by: Answerer) -> None:
         """Deliver a message again, and let its task go on; it is stored when this returns.
 
@@ -68,7 +68,7 @@ class SetAside:
                 if task.is_personal(envelope):
                     change.came.add(envelope.id)
 
-    @uninterrupted
+    @from_outside
     async def discard(self, task_id: str, number: int, by: Answerer) -> None:
         """Give a message up for good.
 

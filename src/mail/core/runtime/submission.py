@@ -26,9 +26,9 @@ from mail.core.runtime.tool_dispatch import is_long
 from mail.core.runtime.transaction import (
     TaskChange,
     delete,
+    from_outside,
     go_on,
     to_its_end,
-    uninterrupted,
 )
 from mail.core.runtime.turn import Control
 from mail.core.runtime.turn_end import TurnEnd
@@ -200,7 +200,7 @@ class Submissions:
         async with self.hold(queued.task_id, new=True) as task:
             await self._deliver(task, queued, request, _Step(control, step.ref, answer))
 
-    @uninterrupted
+    @from_outside
     async def cancel(self, task_id: str) -> None:
         """Cancel an open task; a finished one stays as it is.
 
@@ -219,7 +219,7 @@ class Submissions:
                 self.turn_end.endings.cancel(change)
                 self.turn_end.finish(change)
 
-    @uninterrupted
+    @from_outside
     async def delete(self, task_id: str, *, cancel: bool) -> None:
         """Delete a task with everything that is stored of it.
 
@@ -405,7 +405,7 @@ class Submissions:
         if self.context.status.closed:
             self.context.subjects.stopped(task)
 
-    @uninterrupted
+    @from_outside
     async def decide(
         self, task_id: str, approval_id: str, answer: Answer, by: Answerer
     ) -> tuple[CallRow, TaskRow]:

@@ -413,13 +413,14 @@ class _HasContext(Protocol):
 H = TypeVar("H", bound=_HasContext)
 
 
-def uninterrupted(
+def from_outside(
     method: Callable[Concatenate[H, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[H, P], Coroutine[Any, Any, T]]:
-    """Let calls of a method go on to their ends when whoever awaits them is cancelled."""
+    """Start the runtime, and let the call go on to its end when whoever awaits it is cancelled."""
 
     @wraps(method)
     async def call(self: H, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        await self.context.start()
         return await to_its_end(method(self, *args, **kwargs), self.context.under_way)
 
     return call
