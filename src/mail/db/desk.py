@@ -55,6 +55,13 @@ class ThreadRow(NamedTuple):
     active_at: str = ""
 
 
+class ThreadView(NamedTuple):
+    """A thread with the names of its members in the order in which they joined."""
+
+    thread: ThreadRow
+    members: list[str]
+
+
 class MemberRow(NamedTuple):
     """A member of a thread; ``added_by`` is the member's own name after joining."""
 
@@ -485,20 +492,18 @@ class LetterVerbs(Verbs):
         return (yield from add_letters(post))
 
     @read
-    def find_thread(
-        self, swarm: str, thread_id: str
-    ) -> Verb[tuple[ThreadRow, list[MemberRow]] | None]:
-        """Return a thread with its members in the order in which they joined, or None."""
+    def find_thread(self, swarm: str, thread_id: str) -> Verb[ThreadView | None]:
+        """Return a thread with its members, or None."""
         text = """
-            SELECT t.thread_id, title, creator, created_at, m.thread_id, name, joined_at, added_by
+            SELECT t.thread_id, title, creator, created_at, name
             FROM desk_threads AS t LEFT JOIN desk_members AS m
                 ON m.swarm_name = t.swarm_name AND m.thread_id = t.thread_id
             WHERE t.swarm_name = $1 AND t.thread_id = $2 ORDER BY m.id"""
         rows = yield Query(text, (swarm, thread_id))
         if not rows:
             return None
-        members = [MemberRow(*row[4:]) for row in rows if row[4] is not None]
-        return ThreadRow(*rows[0][:4]), members
+        members = [row[4] for row in rows if row[4] is not None]
+        return ThreadView(ThreadRow(*rows[0][:4]), members)
 
     @read
     def list_threads(

@@ -37,6 +37,7 @@ from mail.db.desk import (
     PageRow,
     ReceiptRow,
     ThreadRow,
+    ThreadView,
     letter_size,
     thread_size,
 )
@@ -153,13 +154,6 @@ class SearchPage(NamedTuple):
 
     letters: list[FetchedLetter]
     next_before: int | None
-
-
-class ThreadView(NamedTuple):
-    """A thread with the names of its members in the order in which they joined."""
-
-    thread: ThreadRow
-    members: list[str]
 
 
 class OpenedThread(NamedTuple):
@@ -769,16 +763,9 @@ class MailDesk:
             view = await self._find(thread_id)
             if name in view.members:
                 return view, "already_participant"
-            _check_room(view)
             told = f"{name} joined the thread '{view.thread.title}' ({thread_id})."
-            post = DeskPost(
-                swarm=self.swarm,
-                strangers=((thread_id, name),),
-                joined=(MemberRow(thread_id, name, self.clock.now(), name),),
-                letters=(self._notice(told, self._people((*view.members, name)), thread_id),),
-            )
-            await self._commit(name, post)
-            return ThreadView(view.thread, [*view.members, name]), "joined"
+            people = self._people((*view.members, name))
+            return await self._add(view, name, name, [(told, people)]), "joined"
 
     async def add_participant(
         self, inviter: str, thread_id: str, name: str
@@ -794,22 +781,33 @@ class MailDesk:
             self._check_known("agent_id_to_add", (name,), self.reached_by(inviter))
             if name in view.members:
                 return view, "already_participant"
-            _check_room(view)
             title = view.thread.title
             welcome = f"{inviter} added you to the thread '{title}' ({thread_id})."
-            letters = [self._notice(welcome, (name,), thread_id)]
-            others = self._people(member for member in view.members if member != inviter)
             told = f"{inviter} added {name} to the thread '{title}'."
-            letters.append(self._notice(told, others, thread_id))
-            post = DeskPost(
-                swarm=self.swarm,
-                members=((thread_id, inviter),),
-                strangers=((thread_id, name),),
-                joined=(MemberRow(thread_id, name, self.clock.now(), inviter),),
-                letters=tuple(letters),
-            )
-            await self._commit(inviter, post)
-            return ThreadView(view.thread, [*view.members, name]), "added"
+            others = self._people(member for member in view.members if member != inviter)
+            notices = [(welcome, (name,)), (told, others)]
+            return await self._add(view, inviter, name, notices), "added"
+
+    async def _add(
+        self,
+        view: ThreadView,
+        by: str,
+        name: str,
+        notices: Sequence[tuple[str, tuple[str, ...]]],
+    ) -> ThreadView:
+        """Add somebody to a thread, with notices and who reads each of them."""
+        thread_id = view.thread.thread_id
+        if len(view.members) >= MAX_MEMBERS:
+            raise ProtocolError(f"the thread is full: it has {MAX_MEMBERS} members")
+        post = DeskPost(
+            swarm=self.swarm,
+            members=((thread_id, by),) if by != name else (),
+            strangers=((thread_id, name),),
+            joined=(MemberRow(thread_id, name, self.clock.now(), by),),
+            letters=tuple(self._notice(text, names, thread_id) for text, names in notices),
+        )
+        await self._commit(by, post)
+        return ThreadView(view.thread, [*view.members, name])
 
     async def remove_participant(self, remover: str, thread_id: str, name: str) -> ThreadView:
         """Remove somebody from a thread; the other members get a notice.
@@ -935,8 +933,7 @@ class MailDesk:
             found = await self.store.find_thread(self.swarm, thread_id)
         if found is None:
             raise UnknownThread
-        thread, members = found
-        return ThreadView(thread, [member.name for member in members])
+        return found
 
     async def _thread_of(self, name: str, thread_id: str) -> ThreadView:
         view = await self._find(thread_id)
@@ -1019,11 +1016,6 @@ def _own(name: str, receipts: Iterable[ReceiptRow]) -> ReceiptRow | None:
 
 def _is_unread(name: str, letter: LetterRow, receipt: ReceiptRow) -> bool:
     return name in letter.recipients and not receipt.shown_at
-
-
-def _check_room(view: ThreadView) -> None:
-    if len(view.members) >= MAX_MEMBERS:
-        raise ProtocolError(f"the thread is full: it has {MAX_MEMBERS} members")
 
 
 def _check_request_id(request_id: str) -> None:

@@ -164,7 +164,7 @@ class LetterSubject(TaskSubject):
         for letter in commit.desk.letters:
             if letter.thread_id and not letter.recipients:
                 found = await self.context.store.find_thread(self.context.swarm, letter.thread_id)
-                members = [member.name for member in found[1]] if found else []
+                members = found.members if found else []
                 left_out = (letter.sender, *self.context.agents)
                 letter = letter._replace(
                     recipients=tuple(name for name in members if name not in left_out)

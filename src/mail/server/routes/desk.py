@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from mail.core.schema import MAX_ID
-from mail.db.desk import PARTICIPANT_ROLE, LetterRow, ReceiptRow, ThreadRow
+from mail.db.desk import PARTICIPANT_ROLE, LetterRow, ReceiptRow, ThreadRow, ThreadView
 from mail.net.types import (
     DeleteThreadMemberResponse,
     DeskCorrespondent,
@@ -46,7 +46,6 @@ from mail.services.desk import (
     MAX_WAIT_SECONDS,
     Draft,
     FetchedLetter,
-    ThreadView,
     check_claim,
     thread_place,
 )
