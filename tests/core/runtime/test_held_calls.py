@@ -161,6 +161,47 @@ async def test_calls_of_one_reply_are_answered_one_by_one_and_none_runs_twice(st
     await runtime.shutdown()
 
 
+ABOUT = {"caller", "approval_id", "call_id"}
+ANSWERED = {*ABOUT, "tool_name", "type"}
+
+
+@pytest.mark.parametrize(
+    ("given", "more"),
+    [
+        ({"type": "accept"}, {}),
+        (
+            {"type": "edit", "args": {"action": "send", "args": {"to": "z"}}},
+            {"changed": {"to": {"from": "a", "to": "z"}}},
+        ),
+        ({"type": "response", "args": "no"}, {"text": "no"}),
+        ({"type": "ignore"}, {}),
+        (None, {}),
+    ],
+)
+async def test_events_of_a_held_call_have_the_documented_fields(given, more, store) -> None:
+    runtime = make(Post(Approval(ttl=60 if given else 0.05)), [("send", {"to": "a"})], store=store)
+    await (await runtime.open_run(RunRequest(message=user_message()))).result(5)
+    [record] = await runtime.get_approvals("all", "", 10)
+    if given:
+        await answer(runtime, record, given)
+    task, _ = await end_of(runtime)
+    told = {event.kind: event.extra for event in task.events}
+    asked = told["approval_requested"]
+    assert asked.keys() == {*ABOUT, "action_request", "expires_at"}
+    assert asked["action_request"] == record["action_request"] and asked["expires_at"]
+    if given is None:
+        assert told["approval_expired"].keys() == ANSWERED
+    else:
+        closed = told["approval_answered"]
+        assert closed == closed | more | {"type": given["type"], "answered_by": str(ALICE)}
+        assert closed.keys() == {*ANSWERED, "answered_by", *more}
+    if given is None or given["type"] in ("response", "ignore"):
+        result = told["breakpoint_action_complete"]
+        assert result.keys() == {"caller", "tool_name", "tool_call_id", "result"}
+        assert (result["tool_name"], result["tool_call_id"]) == ("send", record["call_id"])
+    await runtime.shutdown()
+
+
 async def test_an_edit_runs_other_arguments_and_the_agent_sees_them(store) -> None:
     post, seen = Post(), []
 
