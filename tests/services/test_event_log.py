@@ -114,7 +114,7 @@ async def test_live_events_in_a_buffer_are_bounded_by_bytes_whatever_holds_them(
         log.publish("t", 2 + number, (event(100),))
     assert sum(len(json.dumps(found.extra)) for found in place._buffer) < 64 * KIB
     log.publish("t", 2000, (event(10_000_000),))
-    assert place.pending and not place._buffer
+    assert place._lagging and not place._buffer
 
 
 async def test_the_newest_events_in_memory_are_bounded_by_bytes_over_all_tasks() -> None:

@@ -25,6 +25,7 @@ from mail.errors import MAILError
 from mail.server.instances import InstancePool
 from mail.server.quotas import Quotas
 from mail.server.storage import StorageShares
+from mail.services.desk import AgentDoor
 
 if TYPE_CHECKING:
     from mail.api import MAILSwarmTemplate
@@ -50,7 +51,7 @@ def _owner_of(swarm: str, name: str) -> Owner:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SwarmAgents:
+class SwarmAgents(AgentDoor):
     """The agents of a swarm, each task's in its owner's instance; see `mail.services.desk`.
 
     Attributes:

@@ -19,11 +19,11 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import Final, Literal, NamedTuple, Protocol
+from datetime import UTC, datetime
+from typing import Final, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
-from mail.clock import Clock, format_uuid
+from mail.clock import Clock, format_uuid, later
 from mail.core.schema import MAX_ID
 from mail.core.suggest import did_you_mean
 from mail.db.desk import (
@@ -195,7 +195,7 @@ class Bell:
         self.ring(list(self._waiting))
 
 
-class AgentDoor(Protocol):
+class AgentDoor:
     """The swarm's agents as the desk sees them; what is not overridden is as if there were none."""
 
     @property
@@ -238,10 +238,6 @@ class AgentDoor(Protocol):
 
         It is a hint for those who watch a task: the receipts are what counts.
         """
-
-
-class _NoAgents(AgentDoor):
-    """The door where no agents are."""
 
 
 class BellSwitch:
@@ -298,7 +294,7 @@ class MailDesk:
     max_bytes: int
     admit: Callable[[str, int], Awaitable[None]] = _take
     bell: Bell = field(default_factory=Bell)
-    agents: AgentDoor = field(default_factory=_NoAgents)
+    agents: AgentDoor = field(default_factory=AgentDoor)
     _locks: WeakValueDictionary[tuple[str, ...], asyncio.Lock] = field(
         default_factory=WeakValueDictionary, init=False
     )
@@ -698,8 +694,7 @@ class MailDesk:
 
         There is one entry for each recipient that has neither acknowledged nor answered.
         """
-        limit = datetime.fromisoformat(self.clock.now()) - timedelta(seconds=seconds)
-        before = limit.isoformat(timespec="microseconds")
+        before = later(self.clock.now(), -seconds)
         return await self.store.overdue_letters(
             self.swarm, sender, before, limit=MAX_PAGE, max_bytes=PAGE_BYTES
         )

@@ -70,11 +70,6 @@ class Subscription:
         elif stored:
             self.lag()
 
-    @property
-    def pending(self) -> bool:
-        """Tell whether something came in since the last look."""
-        return self._lagging or bool(self._buffer)
-
     def lag(self) -> None:
         """Read from the store next, whatever is buffered."""
         self._clear()

@@ -9,10 +9,10 @@ import mimetypes
 import re
 from collections.abc import AsyncIterable, Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 from unicodedata import category, normalize
 
+from mail.clock import later
 from mail.core.schema import MAX_ID
 from mail.db.blobs import Blobs
 from mail.db.files import FileRow, FileVerbs, file_size
@@ -103,7 +103,6 @@ class DeskFiles:
                 await spool.write(piece)
             sha256 = await spool.end()
             now = self.desk.clock.now()
-            end = datetime.fromisoformat(now) + timedelta(days=self.expire_days)
             row = FileRow(
                 file_id=self.desk.id_for(owner, new.request_id),
                 owner=owner,
@@ -112,7 +111,7 @@ class DeskFiles:
                 name=name,
                 media_type=_media_type(new.media_type, name),
                 created_at=now,
-                expires_at=end.isoformat(timespec="microseconds"),
+                expires_at=later(now, self.expire_days * 24 * 3600),
             )
             if new.request_id and (known := await self._stored_before(row)) is not None:
                 return known

@@ -12,10 +12,9 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from typing import Any, Final
 
-from mail.clock import Clock
+from mail.clock import Clock, later
 from mail.db.preferences import FeedbackRow, FeedbackState, PreferenceChange
 from mail.db.records import EventRow, Owner
 from mail.db.store import Store
@@ -203,33 +202,28 @@ class Learner:
         self, propose: Propose, owner: Owner, row: FeedbackRow, defaults: Mapping[str, str]
     ) -> None:
         try:
-            await self._try(propose, owner, row, defaults)
+            memories = Memories(self.store, owner, self.clock, defaults)
+            known = await memories.known(row.memory)
+            try:
+                proposed = check_memory_text(await propose(known.value, feedback_messages(row)))
+            except (AgentError, ModelError) as error:
+                await self._put_off(owner, row, str(error))
+                return
+            except ProtocolError as error:  # the text is none
+                await self._reject(owner, row, str(error), "")
+                return
+            problem = update_problem(known.value, proposed)
+            if problem is not None:
+                await self._reject(owner, row, problem, proposed)
+            elif proposed == known.value:
+                await self._end(owner, row, "unchanged", "the model found nothing to learn")
+            else:
+                await self._learn(owner, row, known, proposed)
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 - the row must not be looked at all the time
             _log.exception("an update of a memory failed")
             await self._put_off(owner, row, f"internal error ({type(error).__name__})")
-
-    async def _try(
-        self, propose: Propose, owner: Owner, row: FeedbackRow, defaults: Mapping[str, str]
-    ) -> None:
-        memories = Memories(self.store, owner, self.clock, defaults)
-        known = await memories.known(row.memory)
-        try:
-            proposed = check_memory_text(await propose(known.value, feedback_messages(row)))
-        except (AgentError, ModelError) as error:
-            await self._put_off(owner, row, str(error))
-            return
-        except ProtocolError as error:  # the text is none
-            await self._reject(owner, row, str(error), "")
-            return
-        problem = update_problem(known.value, proposed)
-        if problem is not None:
-            await self._reject(owner, row, problem, proposed)
-        elif proposed == known.value:
-            await self._end(owner, row, "unchanged", "the model found nothing to learn")
-        else:
-            await self._learn(owner, row, known, proposed)
 
     async def _learn(self, owner: Owner, row: FeedbackRow, known: Memory, text: str) -> None:
         added = successors(known, text, "feedback", self.clock.now(), row)
@@ -269,11 +263,10 @@ class Learner:
             await self._end(owner, row, "failed", reason, "memory_update_failed")
             return
         seconds = min(_FIRST_PAUSE * 2**row.attempts, _LONGEST_PAUSE)
-        at = datetime.fromisoformat(self.clock.now()) + timedelta(seconds=seconds)
-        later = self._tried(row, "waiting", reason)
-        later = later._replace(next_at=at.isoformat(timespec="microseconds"))
+        row = self._tried(row, "waiting", reason)
+        row = row._replace(next_at=later(row.updated_at, seconds))
         _log.info("an update of a memory is put off: %s", reason, extra={"memory": row.memory})
-        await self._commit(owner, later)
+        await self._commit(owner, row)
 
     async def _end(
         self, owner: Owner, row: FeedbackRow, state: FeedbackState, reason: str, kind: str = ""

@@ -323,11 +323,15 @@ class TaskReader:
         try:
             while True:
                 events = await follower.take(self.store, self.owner)
-                if not events and not await self._is_running(task_id):
-                    # The end may be stored and not yet published; the store has it for certain.
-                    events = await follower.catch_up(self.store, self.owner)
-                    if not events and not follower.closed:
-                        return
+                if not events:
+                    row = await self.store.load_task(self.owner, task_id)
+                    if row is None:
+                        raise UnknownTask(task_id)
+                    if row.state is not TaskState.RUNNING:
+                        # The end may be stored and not yet published; the store has it for certain.
+                        events = await follower.catch_up(self.store, self.owner)
+                        if not events and not follower.closed:
+                            return
                 if events:
                     while events:
                         yield events.popleft()
@@ -341,12 +345,6 @@ class TaskReader:
                     yield self._note(task_id, "ping")
         finally:
             follower.leave()
-
-    async def _is_running(self, task_id: str) -> bool:
-        row = await self.store.load_task(self.owner, task_id)
-        if row is None:
-            raise UnknownTask(task_id)
-        return row.state is TaskState.RUNNING
 
     def _note(self, task_id: str, kind: str) -> TaskEvent:
         return TaskEvent(task_id=task_id, kind=kind, timestamp=self.clock.now())

@@ -101,17 +101,15 @@ def split_held(
         pauses = tool in offered
         if not pauses and tool not in context.parts.exclude_tools:
             pauses = agent.can_access_action_or_tool(tool) and (
-                tool in context.parts.breakpoint_tools or _needs_approval(turn.agent, call, context)
+                tool in context.parts.breakpoint_tools
+                or (
+                    context.parts.approval_for(turn.agent, tool) is not None
+                    and not _problem(turn.agent, tool, dict(call.tool_args), context)
+                )
             )
         pauses = pauses and problem_of_arguments(tool, call.tool_args) is None
         (held if pauses else others).append(call)
     return held, others
-
-
-def _needs_approval(agent: str, call: AgentToolCall, context: RuntimeContext) -> bool:
-    if context.parts.approval_for(agent, call.tool_name) is None:
-        return False
-    return not _problem(agent, call.tool_name, dict(call.tool_args), context)
 
 
 def _problem(agent: str, tool: str, arguments: dict[str, Any], context: RuntimeContext) -> str:

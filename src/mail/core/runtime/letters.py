@@ -238,7 +238,11 @@ class LetterDoor:
 
     async def _deliver(self, task: ActiveTask, mail: DeskMail) -> None:
         letter, own = mail.letter, self._is_own(mail.letter)
-        asker, about = await self._whom_it_answers(letter), await self._about_file(letter)
+        asker, about = await self._whom_it_answers(letter), ""
+        if letter.file_id:
+            row = await self.context.store.find_file(self.context.swarm, letter.file_id)
+            if row is not None and told_of(row) not in letter.body:
+                about = f"\n\n{told_of(row)}"
         async with TaskChange(self.context, task, patient=False) as change:
             self._check(change.memory, mail, stored=task.stored)
             asks, packed = change.memory.asks, change.mail
@@ -267,13 +271,6 @@ class LetterDoor:
                 change.on_applied(self.context.mailbox.hold, task.task_id, Hold.FIRM)
             owner, new = self.context.owner, not task.stored
             change.commit = Commit(owner, task.row, new=new, desk=mail.post)
-
-    async def _about_file(self, letter: LetterRow) -> str:
-        """Return what agents are told of the file that a letter carries, if it does not say it."""
-        if not letter.file_id:
-            return ""
-        row = await self.context.store.find_file(self.context.swarm, letter.file_id)
-        return "" if row is None or told_of(row) in letter.body else f"\n\n{told_of(row)}"
 
     def _messages(
         self, task: TaskMemory, mail: DeskMail, about: str, answered: Question | None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json
 
 from mail.core.addresses import (
     create_agent_address,
@@ -20,7 +20,6 @@ from mail.core.interswarm import (
     PeerMail,
     local_task_id,
     runner_name,
-    unwrap,
     wire_task_id,
 )
 from mail.core.large import json_line
@@ -54,6 +53,7 @@ from mail.errors import (
     UnknownAgent,
     UnknownTask,
 )
+from mail.services.peer_mail import Place, opened
 
 _FOR_AGENTS: Final = ("", "waits")
 """The events of controls that come with messages for agents."""
@@ -92,7 +92,7 @@ class PeerDoor:
 
     # --- mail that comes ----------------------------------------------------------------------
 
-    def read(self, message: object, *, opens: bool) -> PeerMail:
+    def read(self, message: object) -> PeerMail:
         """Return a wrapper as mail for this runtime; its sender is taken at its word.
 
         Raises:
@@ -104,19 +104,10 @@ class PeerDoor:
             raise ProtocolError(f"received interswarm message for wrong swarm: '{there}'")
         wire_id, owner = wrapper["payload"]["task_id"], wrapper["task_owner"]
         parse_task_contributors(wrapper["task_contributors"])
-        ours = parse_task_contributor(owner).swarm == swarm
-        runner = str(self.context.owner)
-        receipt = {"swarm": swarm, "task_id": wire_id, "status": "success", "local_runner": runner}
-        peer = wrapper["source_swarm"]
-        return PeerMail(
-            peer=peer,
-            envelope=unwrap(wrapper, swarm, wire_id if ours else local_task_id(wire_id, owner)),
-            task_owner=owner,
-            contributors=tuple(wrapper["task_contributors"]),
-            control=PeerControl.from_metadata(wrapper.get("metadata")),
-            receipt=to_json(receipt).decode(),
-            opens=opens and peer == self.context.host and not ours,
-        )
+        ours, peer = parse_task_contributor(owner).swarm == swarm, wrapper["source_swarm"]
+        task_id = wire_id if ours else local_task_id(wire_id, owner)
+        opens = peer == self.context.host and not ours
+        return opened(wrapper, peer, Place(self.context.owner, task_id, opens))
 
     @from_outside
     async def take(self, mail: PeerMail) -> str:
@@ -150,10 +141,13 @@ class PeerDoor:
                 known = await self._receipt(mail)
                 if known is not None:  # before anything is noted of it
                     return known
-                self._check_recipients(mail)
+                if mail.envelope.kind == "request" and event in _FOR_AGENTS:
+                    for recipient in mail.envelope.recipients:  # whom it may reach is asked later
+                        if recipient["address"] not in ("all", *self.context.agents):
+                            raise UnknownAgent(f"no agent '{recipient['address']}' here")
                 if row is not None and not task.stored:
                     await self.loader.load(task, row)
-                tells = _says(mail) not in _FOR_AGENTS or self._is_farewell(task, mail)
+                tells = event not in _FOR_AGENTS or self._is_farewell(task, mail)
                 if tells and not task.stored:
                     return mail.receipt  # there is nothing to end here
                 await self._act(task, mail)
@@ -189,13 +183,6 @@ class PeerDoor:
         if row is not None and mail.task_owner != row.task_owner:
             wire_id = wire_task_id(self.context.owner.role, row.task_id)
             raise TaskTaken(f"task '{wire_id}' of swarm '{mail.peer}' has another owner")
-
-    def _check_recipients(self, mail: PeerMail) -> None:
-        """Check that a request is for somebody here; `_reached` tells whether it may reach them."""
-        if mail.envelope.kind == "request" and _says(mail) in _FOR_AGENTS:
-            for recipient in mail.envelope.recipients:
-                if recipient["address"] not in ("all", *self.context.agents):
-                    raise UnknownAgent(f"no agent '{recipient['address']}' here")
 
     async def _receipt(self, mail: PeerMail) -> str | None:
         swarm, message_id = self.context.swarm, mail.envelope.id

@@ -580,24 +580,9 @@ class MAILRuntime(Federation, RuntimeViews):
 
     # --- other swarms -------------------------------------------------------------------------
 
-    async def receive_interswarm_message(
-        self, message: MAILInterswarmMessage, direction: Literal["forward", "back"] = "forward"
-    ) -> None:
-        """Take a message of another swarm, whose sender the caller vouches for.
-
-        Args:
-            message: The wrapper.
-            direction: ``"forward"`` may open a task; ``"back"`` is for one that is known.
-
-        Raises:
-            MAILError: it is not valid or not for this swarm; see also
-                `mail.core.runtime.peer_mail.PeerDoor.take`.
-        """
-        await self.peers.take(self.peers.read(message, opens=direction == "forward"))
-
     async def _handle_local_message(self, message: MAILInterswarmMessage) -> None:
         """Take what an `InterswarmRouter` has for this swarm, as its ``local_message_handler``."""
-        await self.receive_interswarm_message(message)
+        await self.peers.take(self.peers.read(message))
 
     # --- reading ------------------------------------------------------------------------------
 
