@@ -184,9 +184,7 @@ class Endings:
             and waiter.message_id not in ending.unanswered
         ]
         for waiter in due:
-            waiter.end_at(last_event)
-            waiter.leave()
-            waiter.resolve(ending.result)
+            waiter.end(ending.result, last_event)
 
     def _end(  # noqa: PLR0913 - the parts of an ending, all named
         self,
@@ -228,6 +226,9 @@ class Endings:
         change.ending = Ending(
             result=RunResult(
                 task_id=task.task_id,
+                at=message.timestamp,
+                body=message.body,
+                subject=message.subject,
                 message=wire,
                 status=status,
                 reason=text if status in _FAILED else None,

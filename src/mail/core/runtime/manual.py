@@ -144,12 +144,16 @@ class ManualSubject(TaskSubject):
             return
         status = TaskState.RUNNING if reason is None else TaskState.FAILED
         result = RunResult(
-            task_id=task.task_id, message=told.to_wire(), status=status, reason=reason
+            task_id=task.task_id,
+            at=told.timestamp,
+            body=told.body,
+            subject=told.subject,
+            message=told.to_wire(),
+            status=status,
+            reason=reason,
         )
         for waiter in [waiter for waiter in task.waiters if step.ref in waiter.steps]:
-            waiter.leave()
-            waiter.end_at(last_event)
-            waiter.resolve(result)
+            waiter.end(result, last_event)
 
     def _resolve(self, task: ActiveTask, ref: str, message: MAILMessage) -> None:
         answer = task.steps_due.pop(ref, None)

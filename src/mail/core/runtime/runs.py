@@ -65,7 +65,7 @@ class Run:
         Raises:
             TaskTimeout, ShuttingDown: see `result`.
         """
-        return RunEnd.of_result(await self.result(timeout), self.waiter.ended)
+        return await self.result(timeout)
 
     async def events(self, ping_interval: float = 15.0) -> AsyncGenerator[TaskEvent, None]:
         """Yield the run's events until its ``task_complete`` or ``task_error``.

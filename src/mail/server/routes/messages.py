@@ -416,7 +416,7 @@ class Posting:
             "breakpoints": end.breakpoints,
             "ended_by": end.ended_by,
         }
-        if not (shown or end.breakpoints) and len(end.body) < LARGE:
+        if not (shown or answer["breakpoints"]) and len(end.body) < LARGE:
             return Response(json_line(answer), media_type="application/json")
         places = self.state.quotas.places(self.caller)
         return await large_answer(self.request, places, json_object(answer))
