@@ -173,10 +173,8 @@ class MailDelivery:
         for queued, seq in zip(mail.queued_messages, seqs, strict=True):
             queued.seq = seq
             turn = task.turns.get(queued.delivery.recipient)
-            stops = (
-                turn is not None and turn.phase is Phase.MODEL and not self.context.status.manual
-            )
-            if queued.delivery.interrupt and turn is not None and stops:
+            interrupts = queued.delivery.interrupt and not self.context.status.manual
+            if interrupts and turn is not None and turn.phase is Phase.MODEL:
                 task.arriving += 1
                 self.abandon(turn)
                 interrupted.append((queued.envelope.sender["address"], turn))

@@ -292,9 +292,8 @@ class MAILRuntime(Federation, RuntimeViews):
 
     async def _run_until_shutdown(self) -> None:
         await self.start()
-        for (
-            task
-        ) in self._context.active_tasks:  # what was nobody's affair in manual mode may be stuck
+        for task in self._context.active_tasks:
+            # What was nobody's affair in manual mode may be stuck.
             await self._turn_end.check(task)
             self._context.settle(task)
         await self.shutdown_event.wait()

@@ -75,9 +75,8 @@ class TeamSubject(TaskSubject):
             return
         memory, key = change.memory, turn.queued.lane
         is_open = memory.row.state.is_open
-        late = (
-            turn.queued.finish and turn.queued is not memory.finish
-        )  # the run has ended otherwise
+        # A request to finish is late when the run has ended otherwise.
+        late = turn.queued.finish and turn.queued is not memory.finish
         if not is_open or turn_result.completes is not None or late or memory.exhausted is not None:
             turn_result.close_waits("ended")
         elif self.context.mailbox.presses(key):

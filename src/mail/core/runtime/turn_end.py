@@ -217,10 +217,12 @@ class TurnEnd:
         memory.change(steps=memory.row.steps + turn.counted)
         memory.note_read(turn, turn_result.handled)
         if turn_result.mail and memory.row.state is not TaskState.CANCELLED:
-            self._send(change, turn_result)
-        late = (
-            turn.queued.finish and turn.queued is not memory.finish
-        )  # the run has ended otherwise
+            for envelope in turn_result.mail:
+                sent = self.mail_delivery.send(change.mail, envelope)
+                if envelope is turn_result.spoken:
+                    turn_result.spoken = sent
+        # A request to finish is late when the run has ended otherwise.
+        late = turn.queued.finish and turn.queued is not memory.finish
         memory.finish = None if memory.finish is turn.queued else memory.finish
         if memory.row.state.is_open and not late:
             follow_up = self._decide(change, turn, turn_result)
@@ -248,12 +250,6 @@ class TurnEnd:
             turn.buffered = [mail for mail in turn.buffered if mail.seq not in commit.settled]
             self.mail_delivery.unbuffer(turn)
         self.context.mailbox.release(lane)
-
-    def _send(self, change: TaskChange, turn_result: TurnResult) -> None:
-        for envelope in turn_result.mail:
-            sent = self.mail_delivery.send(change.mail, envelope)
-            if envelope is turn_result.spoken:
-                turn_result.spoken = sent
 
     def _decide(
         self, change: TaskChange, turn: Turn, turn_result: TurnResult
