@@ -8,14 +8,14 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from mail.core.call_context import ModelRules, current_call
-from mail.llm.failures import model_error
-from mail.llm.fallback import Adaptations, Place, Tries, process_adaptations
+from mail.core.call_context import ModelRules
+from mail.llm.attempt import Attempt, LibraryModel
+from mail.llm.fallback import Adaptations, Place, Tries
 from mail.llm.ollama import chat_name, fitted, is_ollama, keep_from_asking, look_up, names_of
 from mail.llm.profiles import (
     PROXY_PREFIX,
@@ -31,23 +31,20 @@ from mail.llm.provider_env import (
     is_ready_at_once,
     provider_of,
 )
-from mail.llm.recording import asking
 from mail.llm.remote import Guard, who_is_asked
 from mail.llm.request import Delta, ModelRequest, Wire
-from mail.llm.retry import RetryPolicy, Sleep, answered
+from mail.llm.retry import RetryPolicy, Sleep
 from mail.llm.silence import (
     AT_ONCE,
     Patience,
-    Silence,
     aside,
     give_threads_to,
     listen_to,
     patience_of,
-    too_late,
 )
-from mail.llm.streams import check_finished, close_stream, let_through, pieces_of
+from mail.llm.streams import let_through, pieces_of
 from mail.llm.thinking import effort_note
-from mail.llm.wires import decoder_of, encoded
+from mail.llm.wires import encoded
 from mail.redaction import redact_foreign
 
 _log = logging.getLogger(__name__)
@@ -164,13 +161,10 @@ async def close_clients() -> None:
         await shared.close()
 
 
-class LiteLLMModel:
+class LiteLLMModel(LibraryModel):
     """Any model that LiteLLM reaches, in the wire format that suits it, always streamed.
 
-    Args:
-        retry: What is tried again.
-        sleep: Waits between attempts.
-        adaptations: What models turned out to accept; by default all agents of a process share it.
+    The arguments are those of `LibraryModel`.
     """
 
     def __init__(
@@ -179,9 +173,7 @@ class LiteLLMModel:
         sleep: Sleep = asyncio.sleep,
         adaptations: Adaptations | None = None,
     ) -> None:
-        self._retry = retry or RetryPolicy()
-        self._sleep = sleep
-        self._adaptations = process_adaptations() if adaptations is None else adaptations
+        super().__init__(retry, sleep, adaptations)
         self._profiles: dict[tuple[str, str, str], Profile] = {}
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
@@ -189,10 +181,15 @@ class LiteLLMModel:
         if request.use_proxy:
             name = request.model.removeprefix(PROXY_PREFIX)
             request = replace(request, model=PROXY_PREFIX + name)
+        return super().stream(request)
 
-        tries = Tries(self._adaptations, lambda: _place(load_library(), request))
-        attempt = partial(self._attempt, request, current_call().models, tries)
-        return answered(attempt, request, tries, self._retry, self._sleep)
+    def _place(self, request: ModelRequest) -> Place:
+        provider, key, base = who_is_asked(load_library(), request.model)
+        address = request.endpoint.base or configured_address(provider) or base or ""
+        key = request.user_token if _authorization(request) else key
+        key = request.endpoint.arguments().get("api_key") or key
+        key = key or os.environ.get(f"{provider.upper()}_API_KEY", "")
+        return Place.of(address, key, request.model, request.tool_format)
 
     def _profile(self, litellm: Any, request: ModelRequest, tries: Tries) -> Profile:
         """Return what the model accepts and needs, as far as it is known by now."""
@@ -221,7 +218,29 @@ class LiteLLMModel:
             _stream_unknown(litellm, request.model)
         return now
 
-    def _prepared(self, request: ModelRequest, tries: Tries) -> "_Call":
+    async def _prepare(
+        self, request: ModelRequest, rules: ModelRules | None, tries: Tries, end: float
+    ) -> Attempt:
+        async with asyncio.timeout_at(end):
+            attempt = await self._ready(request, rules, tries)
+            # A server of Ollama's says what its model can do; else only checked requests are made.
+            if rules is None and is_ollama(request.model) and not request.endpoint.base:
+                async with asyncio.timeout(attempt.patience.silence):
+                    news = await look_up(load_library(), request.model)
+                if news:
+                    attempt = self._built(request, rules, tries)
+        return attempt
+
+    async def _ready(
+        self, request: ModelRequest, rules: ModelRules | None, tries: Tries
+    ) -> Attempt:
+        if _key(request) in self._profiles and not tries.changed:
+            return self._built(request, rules, tries)
+        # The first call to a model, or in a way: importing its parts takes seconds.
+        provider = _threads_for(request.model)
+        return await aside(partial(self._built, request, rules, tries), provider)
+
+    def _built(self, request: ModelRequest, rules: ModelRules | None, tries: Tries) -> Attempt:
         """Build one attempt; each has arguments of its own, because the library changes them."""
         litellm = load_library()
         in_name = bool(_authorization(request))
@@ -233,96 +252,62 @@ class LiteLLMModel:
             endpoint=request.endpoint,
         )
         profile = self._profile(litellm, request, tries)
-        request = replace(request, model=chat_name(request.model))
+        wire, model = profile.wire, request.model
+        request = replace(request, model=chat_name(model))
         patience = patience_of(request.settings, profile)
         arguments = encoded(request, profile) | _around(request, patience)
         for name in ("thinking", "reasoning"):
-            if name in arguments and _is_lost(litellm, name, request.model, profile.wire):
+            if name in arguments and _is_lost(litellm, name, request.model, wire):
                 inside: dict[str, Any] = {name: arguments.pop(name)}
                 arguments["extra_body"] = merged(inside, arguments.get("extra_body", {}))
         headers = arguments.pop("extra_headers", {}) | _authorization(request)
         if headers:
             arguments["extra_headers"] = headers
-        call = litellm.aresponses if profile.wire == "responses" else litellm.acompletion
         if not profile.stream:
             arguments["stream"] = False
-        elif profile.wire != "responses" and "stream_options" not in profile.without:
+        elif wire != "responses" and "stream_options" not in profile.without:
             arguments["stream_options"] = {"include_usage": True}
-        return _Call(litellm, call, profile.wire, arguments, patience)
+        guard, name = Guard(rules), arguments["model"]
 
-    async def _ready(self, request: ModelRequest, end: float, tries: Tries) -> "_Call":
-        """Return an attempt, ready to be made.
+        async def opened() -> Any:
+            guard.take(litellm, model, wire, arguments)
+            call = litellm.aresponses if wire == "responses" else litellm.acompletion
+            stream = await call(**arguments)
+            if not profile.stream:
+                return pieces_of(stream, wire)
+            let_through(stream, wire)
+            return stream
 
-        Raises:
-            TimeoutError: it was not ready at the end, in the loop's time.
-        """
-        if _key(request) in self._profiles and not tries.changed:
-            return self._prepared(request, tries)
-        # The first call to a model, or in a way: importing its parts takes seconds.
-        async with asyncio.timeout_at(end):
-            provider = _threads_for(request.model)
-            return await aside(partial(self._prepared, request, tries), provider)
+        return Attempt(
+            wire=wire,
+            name=name,
+            patience=patience,
+            guard=guard,
+            open=opened,
+            provider=_prepared_by(request, name),
+        )
 
-    async def _informed(
-        self, call: "_Call", request: ModelRequest, watch: Silence, tries: Tries
-    ) -> "_Call":
-        """Return an attempt that goes by what the model's own server says of it."""
-        if not is_ollama(request.model) or request.endpoint.base:
-            return call
-        with watch.hearing(), watch:
-            news = await look_up(call.litellm, request.model)
-        return self._prepared(request, tries) if news else call
-
-    async def _attempt(
-        self, request: ModelRequest, rules: ModelRules | None, tries: Tries, seconds: float
-    ) -> AsyncGenerator[Delta, None]:
-        loop = asyncio.get_running_loop()
-        started, end = loop.time(), loop.time() + seconds
-        watch: Silence | None = None
-        guard = Guard(rules)
-        call: _Call | None = None
-        stream: Any = None
+    def _priced(self, request: ModelRequest, delta: Delta, piece: Any) -> Delta:
+        """Return a delta whose usage has its price in US dollars, as far as that is known."""
+        usage = delta.usage
+        if usage is None or usage.cost is not None:
+            return delta
+        litellm = load_library()
+        given = getattr(piece, "usage", None)  # which may have more detail
+        if not isinstance(given, litellm.Usage):
+            given = litellm.Usage(
+                prompt_tokens=usage.prompt_tokens,
+                completion_tokens=usage.completion_tokens,
+                total_tokens=usage.total_tokens,
+                prompt_tokens_details={"cached_tokens": usage.cached_tokens},
+            )
         try:
-            call = await self._ready(request, end, tries)
-            watch = Silence(call.patience.silence, min(end, started + call.patience.total))
-            if rules is None:  # else only checked requests are made
-                call = await self._informed(call, request, watch, tries)
-            guard.take(call.litellm, request.model, call.wire, call.arguments)
-            decode = decoder_of(call.wire)
-            name = call.arguments["model"]
-            with asking(name), watch.hearing(_prepared_by(request, name)), watch:
-                stream = await _begun(call)
-                piece = await anext(stream, None)  # Gemini is asked only now
-            while piece is not None:
-                guard.check()
-                delta = decode(piece)
-                if delta is not None:
-                    yield _priced(call.litellm, request.model, delta, piece)
-                with watch:
-                    piece = await anext(stream, None)
-            check_finished(stream)
-        except TimeoutError as error:
-            raise too_late(call is not None and call.patience.thinks) from error
-        except Exception as error:  # noqa: BLE001 - the library raises whatever its providers raise
-            told = model_error(error, [request.user_token], began=stream is not None)
-            raise guard.refusal() or told from None
-        finally:
-            if watch is not None:
-                watch.close()
-            if stream is not None:
-                await close_stream(stream)
-            await guard.aclose()
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """One attempt, ready to be made."""
-
-    litellm: Any
-    function: Callable[..., Any]
-    wire: Wire
-    arguments: dict[str, Any]
-    patience: Patience
+            name = request.model.removeprefix(PROXY_PREFIX)
+            asked, made = litellm.cost_per_token(model=name, usage_object=given)
+        except Exception:  # noqa: BLE001 - it knows no price of this model
+            return delta
+        delta.usage = replace(usage, cost=float(asked + made) or None)
+        return delta
 
 
 def _key(request: ModelRequest) -> tuple[str, str, str]:
@@ -352,16 +337,6 @@ def _stream_unknown(litellm: Any, model: str) -> None:
         known = {"litellm_provider": provider, "supports_native_streaming": True}
         known["source"] = REGISTERED
         litellm.register_model({f"{provider}/{name}": known})
-
-
-def _place(litellm: Any, request: ModelRequest) -> Place:
-    """Return where a request goes, and in whose name."""
-    provider, key, base = who_is_asked(litellm, request.model)
-    address = request.endpoint.base or configured_address(provider) or base or ""
-    key = request.user_token if _authorization(request) else key
-    key = request.endpoint.arguments().get("api_key") or key
-    key = key or os.environ.get(f"{provider.upper()}_API_KEY", "")
-    return Place.of(address, key, request.model, request.tool_format)
 
 
 def _authorization(request: ModelRequest) -> dict[str, str]:
@@ -398,44 +373,6 @@ def _prepared_by(request: ModelRequest, name: str) -> str:
         if message.get("role") in ("user", "system", "developer")
     )
     return AT_ONCE if short and is_ready_at_once(provider) else provider
-
-
-async def _begun(call: _Call) -> Any:
-    """Begin the call and return its stream, or what looks like one."""
-    opened = await call.function(**call.arguments)
-    if not call.arguments["stream"]:
-        return pieces_of(opened, call.wire)
-    let_through(opened, call.wire)
-    return opened
-
-
-def _priced(litellm: Any, model: str, delta: Delta, piece: Any) -> Delta:
-    """Return a delta whose usage has its price in US dollars, as far as that is known.
-
-    Args:
-        litellm: The library.
-        model: The model's name.
-        delta: What was read of a piece of the stream.
-        piece: The piece, which may have more detail.
-    """
-    usage = delta.usage
-    if usage is None or usage.cost is not None:
-        return delta
-    given = getattr(piece, "usage", None)
-    if not isinstance(given, litellm.Usage):
-        given = litellm.Usage(
-            prompt_tokens=usage.prompt_tokens,
-            completion_tokens=usage.completion_tokens,
-            total_tokens=usage.total_tokens,
-            prompt_tokens_details={"cached_tokens": usage.cached_tokens},
-        )
-    try:
-        name = model.removeprefix(PROXY_PREFIX)
-        asked, made = litellm.cost_per_token(model=name, usage_object=given)
-    except Exception:  # noqa: BLE001 - it knows no price of this model
-        return delta
-    delta.usage = replace(usage, cost=float(asked + made) or None)
-    return delta
 
 
 def _is_lost(litellm: Any, name: str, model: str, wire: Wire) -> bool:

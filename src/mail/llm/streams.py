@@ -43,14 +43,18 @@ async def close_stream(stream: Any) -> None:
         await response.aclose()
 
 
-def check_finished(stream: Any) -> None:
-    """Refuse a stream that just stopped: the library would pass it off as a finished reply.
+def check_finished(stream: Any, *, finished: bool) -> None:
+    """Refuse a stream that just stopped: LiteLLM would pass it off as a finished reply.
+
+    Args:
+        stream: The stream.
+        finished: Whether a piece of it gave a reason for the end.
 
     Raises:
         ModelError: the provider gave no reason for the end.
     """
     names = ("received_finish_reason", "intermittent_finish_reason")
-    if [getattr(stream, name, "unknown") for name in names] == [None, None]:
+    if not finished or [getattr(stream, name, "unknown") for name in names] == [None, None]:
         raise ModelError("model call failed: the provider's stream ended in the middle")
 
 

@@ -8,12 +8,12 @@ import asyncio
 import importlib
 import os
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
-from mail.core.call_context import ModelRules, current_call
+from mail.core.call_context import ModelRules
 from mail.core.suggest import hinted
 from mail.errors import ConfigError, ModelError
 from mail.factories.action import ActionAgentFunction
@@ -25,17 +25,16 @@ from mail.factories.base import (
 )
 from mail.factories.checks import of_agent
 from mail.factories.supervisor import SupervisorFunction
-from mail.llm.failures import model_error
-from mail.llm.fallback import Place, Tries, process_adaptations
+from mail.llm.attempt import Attempt, LibraryModel
+from mail.llm.fallback import Place, Tries
 from mail.llm.profiles import LIKE, PROXY_PREFIX, Profile, checked_fields, facts_of, overrides_for
 from mail.llm.provider_env import asks_openai, configured_address
-from mail.llm.recording import asking
 from mail.llm.remote import Guard
-from mail.llm.request import Delta, Endpoint, ModelRequest, Wire
-from mail.llm.retry import RetryPolicy, Sleep, answered
-from mail.llm.silence import Silence, listen_to, patience_of, too_late
+from mail.llm.request import Endpoint, ModelRequest, Wire
+from mail.llm.retry import RetryPolicy, Sleep
+from mail.llm.silence import listen_to, patience_of
 from mail.llm.streams import pieces_of
-from mail.llm.wires import decoder_of, encoded
+from mail.llm.wires import encoded
 
 if TYPE_CHECKING:
     import openai
@@ -50,7 +49,7 @@ _REASONS = re.compile(r"(?:o\d|gpt-[5-9](?!.*-chat)|codex|computer-use)")
 _SLOW_PARTS: Final = ("openai", "openai.resources.chat", "openai.resources.responses")
 
 
-class OpenAIModel:
+class OpenAIModel(LibraryModel):
     """A model of OpenAI's, or of a server that speaks like it, always streamed.
 
     The key is taken from ``OPENAI_API_KEY`` and the address from ``OPENAI_BASE_URL`` when the first
@@ -74,20 +73,13 @@ class OpenAIModel:
         retry: RetryPolicy | None = None,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
+        super().__init__(retry, sleep)
         self._wire: ToolFormat = wire
         self._reasons = reasons
-        self._retry = retry or RetryPolicy()
-        self._sleep = sleep
         self._client: openai.AsyncOpenAI | None = None
         self._guard = Guard(None)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._given: dict[tuple[str, str], Mapping[str, Any]] = {}
-
-    def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
-        """Ask the model; see `mail.llm.request.ChatModel.stream`."""
-        tries = Tries(process_adaptations(), partial(self._place, request))
-        attempt = partial(self._attempt, request, current_call().models, tries)
-        return answered(attempt, request, tries, self._retry, self._sleep)
 
     async def aclose(self) -> None:
         """Close the client and its connections; a later call makes a new one."""
@@ -95,58 +87,26 @@ class OpenAIModel:
         if client is not None and self._loop is asyncio.get_running_loop():
             await client.close()
 
-    async def _attempt(
-        self, request: ModelRequest, rules: ModelRules | None, tries: Tries, seconds: float
-    ) -> AsyncGenerator[Delta, None]:
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-        profile = tries.begin(self._profile(request, await self._fields(request)))
-        patience = patience_of(request.settings, profile)
-        watch = Silence(patience.silence, started + min(seconds, patience.total))
-        decode = decoder_of(profile.wire)
-        finished = False
-        stream: Any = None
-        try:
-            client = await self._open_client(rules, request.endpoint)
-            opened = self._ask(client, request, profile, patience.read)
-            with watch.hearing(), watch:
-                stream = await opened
-                piece = await anext(stream, None)
-            while piece is not None:
-                self._guard.check()
-                delta = decode(piece)
-                if delta is not None:
-                    finished = finished or delta.finish is not None
-                    yield delta
-                with watch:
-                    piece = await anext(stream, None)
-        except TimeoutError as error:
-            raise too_late(patience.thinks) from error
-        except Exception as error:  # noqa: BLE001 - the library passes on what its transport raises
-            began = stream is not None
-            told = model_error(error, [request.user_token], began=began)
-            raise self._guard.refusal() or told from None
-        finally:
-            watch.close()
-            if stream is not None:
-                await (stream.close if hasattr(stream, "close") else stream.aclose)()
-        if not finished:
-            raise ModelError("model call failed: the provider's stream ended in the middle")
-
-    async def _fields(self, request: ModelRequest) -> Mapping[str, Any]:
-        """Return the fields of a profile that are set by the request or in ``mail.toml``.
-
-        Raises:
-            ModelError: they make no sense.
-        """
-        key = _key(request)
+    async def _prepare(
+        self, request: ModelRequest, rules: ModelRules | None, tries: Tries, end: float
+    ) -> Attempt:
+        key = request.model, repr(request.profile)
         if key not in self._given:
             read = partial(_profile_fields, request.model, request.profile)
             try:
                 self._given[key] = await asyncio.to_thread(read)
             except ConfigError as error:
                 raise ModelError(f"model call failed: {error}", status=_BAD_REQUEST) from None
-        return self._given[key]
+        profile = tries.begin(self._profile(request, self._given[key]))
+        patience = patience_of(request.settings, profile)
+        client = await self._open_client(rules, request.endpoint)
+        return Attempt(
+            wire=profile.wire,
+            name=request.model,
+            patience=patience,
+            guard=self._guard,
+            open=partial(self._ask, client, request, profile, patience.read),
+        )
 
     async def _open_client(
         self, rules: ModelRules | None, endpoint: Endpoint
@@ -181,14 +141,11 @@ class OpenAIModel:
             if profile.stream and "stream_options" not in profile.without:
                 arguments["stream_options"] = {"include_usage": True}
             call = client.chat.completions.create
-        with asking(request.model):
-            if profile.stream:
-                return await call(**arguments, stream=True, timeout=timeout)
-            whole = await call(**arguments, timeout=timeout)
-            return pieces_of(whole, profile.wire)
+        if profile.stream:
+            return await call(**arguments, stream=True, timeout=timeout)
+        return pieces_of(await call(**arguments, timeout=timeout), profile.wire)
 
     def _place(self, request: ModelRequest) -> Place:
-        """Return where a request goes, and in whose name."""
         own = request.endpoint.arguments()
         key = own.get("api_key") or os.environ.get("OPENAI_API_KEY", "")
         address = request.endpoint.base or configured_address(_OPENAI) or ""
@@ -218,11 +175,6 @@ class OpenAIModel:
             "store": False if own else None,
         }
         return Profile(**fields | given)
-
-
-def _key(request: ModelRequest) -> tuple[str, str]:
-    """Return what decides which fields of a profile are set."""
-    return request.model, repr(request.profile)
 
 
 def _bare(model: str) -> str:
