@@ -1,13 +1,11 @@
 """Over TLS the certificate must be one for the name in the URL, though the IP is connected to."""
 
-import asyncio
 import datetime
 import ssl
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -17,16 +15,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from mail.egress import client as egress
-from mail.egress.client import (
-    EgressPolicy,
-    FetchError,
-    KeptConnections,
-    NotPublic,
-    guarded_client,
-    guarded_request,
-    opened,
-)
+from mail.egress.client import guarded_client, guarded_request, opened
 from mail.egress.posts import GuardedPosts
+from mail.egress.rules import EgressPolicy, FetchError
 
 HERE = EgressPolicy(("127.0.0.1",))
 CONNECTIONS: list[object] = []
@@ -137,29 +128,6 @@ async def test_with_kept_connections_names_would_mix(served: int) -> None:
         assert await ask(client, f"https://other.example:{served}/") == "other.example"
 
 
-def keeping(idle_seconds: float = 4.0, **options: Any) -> httpx.AsyncClient:
-    """Return a client that keeps its connections."""
-    CONNECTIONS.clear()
-    options = {"resolve": lambda *_: ["127.0.0.1"], **options}
-    kept = KeptConnections(idle_seconds)
-    return guarded_client(HERE, timeout=5, transport=kept, **options)
-
-
-async def test_a_kept_connection_is_used_for_its_own_name_only(served: int) -> None:
-    async with keeping() as client:
-        for _ in range(5):
-            assert await ask(client, f"https://tls.example:{served}/") == "tls.example"
-        assert len(CONNECTIONS) == 1
-        with pytest.raises(FetchError, match="the connection failed"):
-            await ask(client, f"https://other.example:{served}/")
-        with pytest.raises(FetchError, match="the connection failed"):
-            await ask(client, f"https://127.0.0.1:{served}/")
-        assert await ask(client, f"https://tls.example:{served}/") == "tls.example"
-        url = f"https://tls.example:{served}/"
-        await asyncio.gather(*(ask(client, url) for _ in range(3)))
-    assert len(CONNECTIONS) <= 5
-
-
 async def test_posts_go_to_who_has_a_certificate_for_the_name(served: int) -> None:
     CONNECTIONS.clear()
     posts = GuardedPosts(HERE, "Tester/1", lambda *_: ["127.0.0.1"])
@@ -177,48 +145,3 @@ async def test_posts_go_to_who_has_a_certificate_for_the_name(served: int) -> No
             await post(other)
     assert await post("TLS.example.") == "tls.example"
     await posts.aclose()
-
-
-async def test_a_connection_that_nothing_has_used_for_long_is_not_used_again(served: int) -> None:
-    async with keeping(0.0) as client:
-        for _ in range(2):
-            await ask(client, f"https://tls.example:{served}/")
-    assert len(CONNECTIONS) == 2
-
-
-async def test_an_answer_left_unread_leaves_no_connection_behind(served: int) -> None:
-    url = f"https://tls.example:{served}/"
-    async with keeping() as client:
-        for _ in range(3):
-            async with opened(client, guarded_request(client, "GET", url)) as response:
-                assert response.status_code == 200
-        assert await ask(client, url) == "tls.example"
-
-
-async def test_checked_addresses_are_used_for_a_while() -> None:
-    answers = [["93.184.215.14", "93.184.215.15"], ["10.0.0.1"]]
-    connected = []
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        connected.append(request.url.host)
-        if request.url.host.endswith("14") or len(connected) > 3:
-            raise httpx.ConnectError("refused")
-        return httpx.Response(200)
-
-    client = guarded_client(
-        EgressPolicy(),
-        timeout=5,
-        transport=httpx.MockTransport(answer),
-        resolve=lambda *_: answers.pop(0),
-        remember=60.0,
-    )
-    async with client:
-        for _ in range(2):
-            await ask(client, "http://site.example/")
-        # The one that answered comes first.
-        assert connected == ["93.184.215.14", "93.184.215.15", "93.184.215.15"]
-        with pytest.raises(FetchError, match="the connection failed"):
-            await ask(client, "http://site.example/")
-        with pytest.raises(NotPublic, match=r"10\.0\.0\.1"):  # asked anew
-            await ask(client, "http://site.example/")
-        assert len(connected) == 5

@@ -4,24 +4,14 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
-from mail.auth.callers import AuthBackend, Caller, hash_token, is_own_token, new_token
+from mail.auth.callers import AuthBackend, Caller, hash_token, is_own_token
 from mail.auth.remote import RemoteAuth
 from mail.auth.token_cache import Found, TokenCache
 from mail.config.env import setting
 from mail.db.keys import TokenVerbs
 from mail.errors import AuthUnavailable, ConfigError, StoreError, Unauthenticated
 
-__all__ = [
-    "AUTH_ENDPOINT",
-    "TOKEN_INFO_ENDPOINT",
-    "AuthBackend",
-    "BuiltinAuth",
-    "Caller",
-    "RemoteAuth",
-    "build_auth",
-    "hash_token",
-    "new_token",
-]
+__all__ = ["AUTH_ENDPOINT", "TOKEN_INFO_ENDPOINT", "BuiltinAuth", "RemoteAuth", "build_auth"]
 
 AUTH_ENDPOINT = "AUTH_ENDPOINT"
 TOKEN_INFO_ENDPOINT = "TOKEN_INFO_ENDPOINT"  # noqa: S105 - the name of a variable

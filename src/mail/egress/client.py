@@ -12,21 +12,19 @@ import base64
 import inspect
 import socket
 import threading
-import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from mail.egress.bodies import LimitedBody, read_body
+from mail.egress.bodies import read_body
 from mail.egress.rules import (
     Address,
     EgressPolicy,
     FetchError,
     NoAnswer,
-    NotPublic,
     RefusedAddress,
     TooLarge,
     check_addresses,
@@ -37,38 +35,12 @@ from mail.egress.rules import (
 if TYPE_CHECKING:
     import httpx
 
-__all__ = [
-    "MAX_REDIRECTS",
-    "PORTS",
-    "AsideThreads",
-    "EgressPolicy",
-    "FetchError",
-    "GuardedTransport",
-    "KeptConnections",
-    "LimitedBody",
-    "NotPublic",
-    "RefusedAddress",
-    "Resolve",
-    "TooLarge",
-    "failure_text",
-    "fetch",
-    "guarded_client",
-    "guarded_request",
-    "led_on",
-    "opened",
-    "read_body",
-    "split_credentials",
-    "system_addresses",
-    "system_transport",
-]
-
 Resolve = Callable[[str, int], Iterable[str] | Awaitable[Iterable[str]]]
 """Takes a host name and a port, returns (or promises) its addresses as text."""
 
 MAX_REDIRECTS: Final = 5
 _MAX_BYTES: Final = 4 * 1024 * 1024
 _MAX_ATTEMPTS: Final = 4
-_MAX_HOSTS: Final = 1024
 _MAX_PORT: Final = 65535
 PORTS: Final = {"http": 80, "https": 443}
 # What a call may take beyond its limit of time until it is left behind.
@@ -79,8 +51,7 @@ class GuardedTransport:
     """A transport of httpx (or of a library shaped like it) that checks before it connects.
 
     It hands requests on to ``inner``, aimed at a checked IP address; ``unreachable`` are the errors
-    of ``inner`` after which the next checked address is tried. Checked addresses of a host may be
-    used for ``remember`` seconds.
+    of ``inner`` after which the next checked address is tried.
 
     Raises:
         RefusedAddress: the request's address may not be reached.
@@ -94,34 +65,22 @@ class GuardedTransport:
         *,
         unreachable: tuple[type[Exception], ...] = (),
         resolve: Resolve | None = None,
-        remember: float = 0.0,
     ) -> None:
         self._policy = policy
         self._inner = inner
         self._unreachable = unreachable
         self._resolve = resolve or system_addresses
-        self._remember = remember
-        self._known: OrderedDict[tuple[str, int], tuple[float, list[Address]]] = OrderedDict()
 
     async def handle_async_request(self, request: Any) -> Any:
         """Check the request's address, then send it there."""
         host, port = self._named(request.url)
-        until, addresses = self._known.get((host, port), (0.0, []))
-        if until <= time.monotonic():
-            addresses = await self._checked(host, port)
-        attempts = addresses[:_MAX_ATTEMPTS]
+        attempts = (await self._checked(host, port))[:_MAX_ATTEMPTS]
         for address in attempts:
             try:
-                answer = await self._inner.handle_async_request(_aimed(request, host, address))
+                return await self._inner.handle_async_request(_aimed(request, host, address))
             except self._unreachable:
                 if address is attempts[-1]:
-                    self._known.pop((host, port), None)
                     raise
-                continue
-            if address is not addresses[0]:
-                addresses.remove(address)
-                addresses.insert(0, address)
-            return answer
         raise FetchError(f"'{host}' has no address")
 
     def _named(self, url: Any) -> tuple[str, int]:
@@ -133,15 +92,10 @@ class GuardedTransport:
             raise RefusedAddress(f"{port} is not a valid port")
         return host, port
 
-    async def _checked(self, host: str, port: int) -> list[Address]:
+    async def _checked(self, host: str, port: int) -> Sequence[Address]:
         if literal_address(host) is not None:
-            return [*check_addresses(host, port, [host], self._policy)]
-        addresses = [*await checked_addresses(host, port, self._policy, self._resolve)]
-        if self._remember:
-            self._known[host, port] = (time.monotonic() + self._remember, addresses)
-            if len(self._known) > _MAX_HOSTS:
-                self._known.popitem(last=False)
-        return addresses
+            return check_addresses(host, port, [host], self._policy)
+        return await checked_addresses(host, port, self._policy, self._resolve)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -155,132 +109,24 @@ class GuardedTransport:
         await self._inner.__aexit__(*raised)
 
 
-class KeptConnections:
-    """A transport of httpx that keeps connections for further requests to the same host name.
-
-    Each name has connections of its own, because a certificate was checked for that name; behind a
-    `GuardedTransport` two names may lead to the same address. There are as many connections as
-    requests under way, each with a pool of its own: one of httpx's for all would look at every
-    connection for each request.
-
-    Args:
-        idle_seconds: How long a connection that nothing uses is good for another request; the next
-            request to any name closes it after that. Keep it below what servers allow (often five
-            seconds), or requests meet connections that just close.
-    """
-
-    def __init__(self, idle_seconds: float = 4.0) -> None:
-        self._idle_seconds = idle_seconds
-        self._tls: Any = None
-        self._idle: dict[tuple[str, str, int | None], deque[tuple[float, Any]]] = {}
-        self._closed = False
-
-    async def handle_async_request(self, request: "httpx.Request") -> "httpx.Response":
-        """Send a request over a connection that is open, or a new one."""
-        import httpx
-
-        name = request.extensions.get("sni_hostname") or request.url.host
-        key = (request.url.scheme, name, request.url.port)
-        await self._close_old()
-        idle = self._idle.get(key)
-        connection = idle.pop()[1] if idle else self._made()
-        try:
-            response = await connection.handle_async_request(request)
-        except BaseException:
-            await connection.aclose()
-            raise
-        stream = _kept_stream()(response.stream, partial(self._keep, key, connection))
-        return httpx.Response(
-            response.status_code,
-            headers=response.headers,
-            stream=stream,
-            extensions=response.extensions,
-        )
-
-    def _made(self) -> "httpx.AsyncHTTPTransport":
-        import httpx
-
-        if self._tls is None:
-            self._tls = httpx.create_ssl_context()
-        limits = httpx.Limits(max_connections=1, keepalive_expiry=self._idle_seconds)
-        return httpx.AsyncHTTPTransport(verify=self._tls, limits=limits)
-
-    async def _keep(self, key: tuple[str, str, int | None], connection: Any) -> None:
-        if self._closed:
-            await connection.aclose()
-            return
-        self._idle.setdefault(key, deque()).append((time.monotonic(), connection))
-
-    async def _close_old(self) -> None:
-        """Close connections that nothing has used for long."""
-        old = time.monotonic() - self._idle_seconds
-        for key, idle in list(self._idle.items()):
-            while idle and idle[0][0] < old:
-                await idle.popleft()[1].aclose()
-            if not idle:
-                self._idle.pop(key, None)
-
-    async def aclose(self) -> None:
-        """Close the connections; those in use when their answers are closed."""
-        self._closed = True
-        every, self._idle = self._idle, {}
-        for idle in every.values():
-            for _, connection in idle:
-                await connection.aclose()
-
-    async def __aenter__(self) -> "KeptConnections":
-        return self
-
-    async def __aexit__(self, *raised: Any) -> None:
-        await self.aclose()
-
-
-@cache
-def _kept_stream() -> Any:
-    """Return the class of streams that give their connection back when they are closed."""
-    import httpx
-
-    class KeptStream(httpx.AsyncByteStream):
-        def __init__(self, stream: Any, give_back: Callable[[], Awaitable[None]]) -> None:
-            self._stream = stream
-            self._give_back: Callable[[], Awaitable[None]] | None = give_back
-
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            async for piece in self._stream:
-                yield piece
-
-        async def aclose(self) -> None:
-            give_back, self._give_back = self._give_back, None
-            if give_back is not None:
-                try:
-                    await self._stream.aclose()
-                finally:
-                    await give_back()
-
-    return KeptStream
-
-
 def guarded_client(
     policy: EgressPolicy,
     *,
     timeout: float,
     resolve: Resolve | None = None,
-    transport: "httpx.AsyncBaseTransport | KeptConnections | None" = None,
-    remember: float = 0.0,
+    transport: "httpx.AsyncBaseTransport | None" = None,
     **options: Any,
 ) -> "httpx.AsyncClient":
     """Return an httpx client whose every connection is checked first.
 
-    It follows no redirect by itself; `opened` does, each step through the same check. Connections
-    are kept only by a transport that does so for each name, such as `KeptConnections`: one made for
-    a TLS name is never used for another.
+    It follows no redirect by itself; `opened` does, each step through the same check. No connection
+    is kept: one made for a TLS name must never be used for another.
 
     Args:
         policy: What may be reached beside public addresses.
         timeout: Seconds for each of connecting, writing, and waiting for the next bytes.
         resolve: Answers what addresses a host has; the system's resolver by default.
         transport: Makes the connections.
-        remember: Seconds for which the checked addresses of a host may be used.
         options: More arguments of ``httpx.AsyncClient``, except those that choose another way out.
     """
     import httpx
@@ -295,7 +141,6 @@ def guarded_client(
         transport or system_transport(),
         unreachable=(httpx.ConnectError, httpx.ConnectTimeout),
         resolve=resolve,
-        remember=remember,
     )
     options = {"max_redirects": MAX_REDIRECTS, **options}
     return httpx.AsyncClient(

@@ -7,7 +7,6 @@ checked addresses. It does with aiohttp what takes several times as long with ht
 
 import asyncio
 import socket
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -31,7 +30,6 @@ _CONNECT_SECONDS: Final = 5.0
 _IDLE_SECONDS: Final = 4.0  # servers often close after five
 _REMEMBERED_SECONDS: Final = 10
 _MAX_ADDRESSES: Final = 4
-_MAX_TARGETS: Final = 1024
 
 
 class PostAnswer(NamedTuple):
@@ -61,7 +59,6 @@ class GuardedPosts:
         import aiohttp
 
         self._policy = policy
-        self._targets: OrderedDict[str, URL] = OrderedDict()
         self._tls: Any = None
         connector = aiohttp.TCPConnector(
             limit=0,
@@ -146,9 +143,6 @@ class GuardedPosts:
 
     def _target(self, url: str) -> "URL":
         """Return an address as it is requested; one with a literal has been checked."""
-        known = self._targets.get(url)
-        if known is not None:
-            return known
         from yarl import URL
 
         try:
@@ -162,10 +156,7 @@ class GuardedPosts:
             raise RefusedAddress(f"{port} is not a valid port")
         if literal_address(host) is not None:
             check_addresses(host, port, [host], self._policy)
-        target = self._targets[url] = parsed.with_user(None).with_host(host)
-        if len(self._targets) > _MAX_TARGETS:
-            self._targets.popitem(last=False)
-        return target
+        return parsed.with_user(None).with_host(host)
 
 
 async def _pieces(response: "aiohttp.ClientResponse") -> AsyncGenerator[bytes, None]:

@@ -13,20 +13,15 @@ from email.utils import parsedate_to_datetime
 from http.client import responses
 from typing import TYPE_CHECKING, Any, Final
 
+from mail.egress.bodies import LimitedBody, read_body
 from mail.egress.client import (
-    EgressPolicy,
-    FetchError,
-    KeptConnections,
-    LimitedBody,
-    NotPublic,
     Resolve,
     failure_text,
     guarded_client,
     guarded_request,
-    read_body,
 )
 from mail.egress.posts import GuardedPosts
-from mail.egress.rules import NoAnswer
+from mail.egress.rules import EgressPolicy, FetchError, NoAnswer, NotPublic
 from mail.errors import MAILError, RoutingError
 from mail.redaction import redact
 from mail.version import get_version
@@ -38,7 +33,6 @@ if TYPE_CHECKING:
 
 SECONDS: Final = 10.0
 _CONNECT_SECONDS: Final = 5.0
-_REMEMBERED_SECONDS: Final = 10.0
 _LARGEST_ANSWER: Final = 64 * 1024
 _LARGEST_LISTING: Final = 1024 * 1024
 _LARGE: Final = 64 * 1024
@@ -75,26 +69,14 @@ class PeerAccess:
         policy = EgressPolicy(private=allow_private, loopback=True)
         return cls(policy, "[server.federation] allow_private", keys=keys)
 
-    def client(self) -> "httpx.AsyncClient":
-        """Return a client that reaches nothing else."""
-        agent = {"User-Agent": f"MAIL-Registry/{get_version()}"}
+    def client(self, user_agent: str = "") -> "httpx.AsyncClient":
+        """Return a client that reaches nothing else; without a name, it is the registry's."""
         return guarded_client(
             self.policy,
             timeout=SECONDS,
             resolve=self.resolve,
             transport=self.transport,
-            headers=agent,
-        )
-
-    def session(self, user_agent: str) -> "httpx.AsyncClient":
-        """Return a client for many requests, which keeps its connections."""
-        return guarded_client(
-            self.policy,
-            timeout=SECONDS,
-            resolve=self.resolve,
-            transport=self.transport or KeptConnections(),
-            remember=_REMEMBERED_SECONDS,
-            headers={"User-Agent": user_agent},
+            headers={"User-Agent": user_agent or f"MAIL-Registry/{get_version()}"},
         )
 
     def posts(self, user_agent: str) -> GuardedPosts:

@@ -108,7 +108,7 @@ class InterswarmRouter:
         if self.session is None:
             name = f"MAIL-Interswarm-Router/{self.local_swarm_name}"
             self._posts = self.access.posts(name)
-            self.session = self.access.session(name)
+            self.session = self.access.client(name)
 
     async def stop(self) -> None:
         """Close the pool, and with it what is under way."""

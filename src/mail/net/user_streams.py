@@ -11,7 +11,8 @@ from urllib.parse import quote
 from pydantic_core import from_json
 
 from mail.core.events import TERMINAL_KINDS
-from mail.egress.client import FetchError, read_body
+from mail.egress.bodies import read_body
+from mail.egress.rules import FetchError
 from mail.errors import RoutingError
 from mail.net.peers import PeerAccess, bearer, check_accepted
 from mail.net.sse import SSEEvent, SSEParser, answered_events
