@@ -8,7 +8,7 @@ import httpx
 import pytest
 from fastapi import Depends, FastAPI
 
-from mail.auth.builtin import hash_token, new_token
+from mail.auth.callers import hash_token, new_token
 from mail.db.records import TokenRow
 from mail.db.sqlite.driver import SQLiteStore
 from mail.utils import (

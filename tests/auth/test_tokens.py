@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from mail.auth.builtin import BuiltinAuth, RemoteAuth, build_auth
+from mail.auth.builtin import BuiltinAuth, build_auth
 from mail.auth.callers import Caller, hash_token, new_token
+from mail.auth.remote import RemoteAuth
 from mail.auth.token_cache import UNKNOWN_AT_ONCE, UNKNOWN_WAITING, Found, TokenCache
 from mail.db.memory import MemoryStore
 from mail.db.records import TokenRow

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mail.auth.builtin import hash_token
+from mail.auth.callers import hash_token
 from mail.cli.commands import main
 from mail.client import MAILClient
 from mail.db.memory import MemoryStore

@@ -40,7 +40,7 @@ async def mail(*arguments: str) -> int:
 @pytest.fixture
 async def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A folder with a configuration, and a database with two callers' tasks; its URL."""
-    from mail.auth.builtin import hash_token
+    from mail.auth.callers import hash_token
     from mail.db.records import TokenRow
     from mail.db.urls import open_store
 

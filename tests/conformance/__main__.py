@@ -18,7 +18,7 @@ from typing import Any, Final
 from mcp.server.lowlevel.server import Server as McpServer
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-from mail.auth.builtin import hash_token
+from mail.auth.callers import hash_token
 from mail.db.memory import MemoryStore
 from mail.db.records import TokenRow
 from mail.server.app import create_app

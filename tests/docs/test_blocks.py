@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from mail.auth.builtin import BuiltinAuth, hash_token, new_token
+from mail.auth.builtin import BuiltinAuth
+from mail.auth.callers import hash_token, new_token
 from mail.config.server import ServerConfig, SettingsConfig, SwarmConfig
 from mail.db import open_store
 from mail.db.records import TokenRow

@@ -13,7 +13,7 @@ import httpx
 
 from mail.config.server import LimitsConfig
 from mail.db.urls import open_store
-from mail.egress.client import EgressPolicy
+from mail.egress.rules import EgressPolicy
 from mail.net.peers import PeerAccess
 from mail.server.run import run_server
 from mail.services import approvals

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mail.egress.client import EgressPolicy
+from mail.egress.rules import EgressPolicy
 from mail.errors import ConfigError, PeerUnreachable, ProtocolError, UnknownSwarm
 from mail.net import SwarmRegistry
 from mail.net.endpoints import (

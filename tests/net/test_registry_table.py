@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mail.auth.builtin import hash_token
+from mail.auth.callers import hash_token
 from mail.config.server import FederationConfig, SwarmConfig
 from mail.db.keys import RegistryVerbs
 from mail.db.memory import MemoryStore

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from mail.core.wire import MAILInterswarmMessage
-from mail.egress.client import EgressPolicy
+from mail.egress.rules import EgressPolicy
 from mail.errors import RoutingError, UnknownSwarm
 from mail.net import InterswarmRouter, SwarmRegistry
 from mail.net.peers import PeerAccess

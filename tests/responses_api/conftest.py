@@ -6,7 +6,7 @@ import httpx
 import pytest
 from openai import AsyncOpenAI
 
-from mail.auth.builtin import hash_token
+from mail.auth.callers import hash_token
 from mail.db.memory import MemoryStore
 from mail.db.records import TokenRow
 from mail.server.app import create_app

@@ -5,7 +5,7 @@ from typing import Any
 
 from openai import AsyncOpenAI
 
-from mail.auth.builtin import hash_token
+from mail.auth.callers import hash_token
 from mail.db.records import TokenRow
 from mail.db.urls import open_store
 from mail.server.app import create_app

@@ -16,7 +16,7 @@ import httpx
 import uvicorn
 from starlette.applications import Starlette
 
-from mail.auth.builtin import hash_token
+from mail.auth.callers import hash_token
 from mail.config.server import (
     LimitsConfig,
     ServerConfig,

@@ -23,7 +23,7 @@ import httpx
 
 from mail import Approval, MAILAction
 from mail.api import MAILSwarmTemplate
-from mail.auth.builtin import hash_token
+from mail.auth.callers import hash_token
 from mail.config.server import FederationConfig, SwarmConfig, WebhookConfig
 from mail.core.tasks import TaskState
 from mail.db.commit import Commit

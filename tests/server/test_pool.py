@@ -23,6 +23,10 @@ class FakeSwarm:
         self.degraded: str | None = None
         self.stopped: list[float | None] = []
 
+    @property
+    def runtime(self) -> "FakeSwarm":
+        return self
+
     async def start(self) -> None:
         await asyncio.sleep(0)
         if self.failure:

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from mail.auth.builtin import RemoteAuth
+from mail.auth.remote import RemoteAuth
 
 
 class Service:

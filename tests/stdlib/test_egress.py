@@ -7,16 +7,8 @@ import zlib
 import httpx
 import pytest
 
-from mail.egress.client import (
-    EgressPolicy,
-    FetchError,
-    NotPublic,
-    RefusedAddress,
-    fetch,
-    guarded_client,
-    guarded_request,
-    opened,
-)
+from mail.egress.client import fetch, guarded_client, guarded_request, opened
+from mail.egress.rules import EgressPolicy, FetchError, NotPublic, RefusedAddress
 from mail.errors import ConfigError
 from tests.stdlib.outside import NOT_PUBLIC, OTHER, PUBLIC, TRICKS, Outside
 

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Iterable
 import httpx
 import pytest
 
-from mail.egress.client import FetchError, LimitedBody, read_body
+from mail.egress.bodies import LimitedBody, read_body
+from mail.egress.rules import FetchError
 
 LIMIT = 10_000
 

@@ -10,7 +10,8 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from mail.egress.client import AsideThreads, EgressPolicy, FetchError, fetch, system_addresses
+from mail.egress.client import AsideThreads, fetch, system_addresses
+from mail.egress.rules import EgressPolicy, FetchError
 from mail.stdlib.http.actions import http_get
 
 SLOW = 8  # seconds that the resolver takes when nobody lets it go; no test waits for it

@@ -11,8 +11,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from mail.egress.client import EgressPolicy, FetchError, NotPublic, Resolve
+from mail.egress.client import Resolve
 from mail.egress.posts import GuardedPosts, PostAnswer
+from mail.egress.rules import EgressPolicy, FetchError, NotPublic
 from tests.stdlib.outside import NOT_PUBLIC, PUBLIC, TRICKS, Outside
 
 NOWHERE = EgressPolicy()

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from mail import MAILAction, MAILSwarmTemplate
-from mail.auth.builtin import hash_token
+from mail.auth.callers import hash_token
 from mail.core.call_context import CallContext, enter_call
 from mail.db.memory import MemoryStore
 from mail.db.records import TokenRow

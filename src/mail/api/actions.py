@@ -427,18 +427,10 @@ def action_from_entry(data: SwarmsJSONAction, references: ReferencePolicy) -> MA
             f"action function must be callable, got {type(found).__name__} from "
             f"'{data['function']}' (field 'function' of action '{data['name']}')"
         )
+    approval = approval_from_entry(data["approval"], references)
+    fields: dict[str, Any] = {**data, "function": found, "approval": approval}
     try:
-        return MAILAction(
-            name=data["name"],
-            description=data["description"],
-            parameters=data["parameters"],
-            function=found,
-            idempotent=data["idempotent"],
-            timeout=data["timeout"],
-            completes=data["completes"],
-            approval=approval_from_entry(data["approval"], references),
-            untrusted=data["untrusted"],
-        )
+        return MAILAction(**fields)
     except TypeError as error:
         raise WrongReference(f"{error} (field 'function' of action '{data['name']}')") from error
 

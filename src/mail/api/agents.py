@@ -183,20 +183,9 @@ class MAILAgentTemplate:
         own = self._beside(top, fresh_copy(self.agent_params), "agent_params")
         given = self._beside(top, instance_params, "instance_params")
         function = self._build({**top, **own, **given})
-        return MAILAgent(
-            name=self.name,
-            factory=self.factory,
-            actions=list(self.actions),
-            function=function,
-            comm_targets=list(self.comm_targets),
-            agent_params={**own, **given},
-            enable_entrypoint=self.enable_entrypoint,
-            enable_interswarm=self.enable_interswarm,
-            can_complete_tasks=self.can_complete_tasks,
-            tool_format=self.tool_format,
-            exclude_tools=excluded,
-            template=copy.copy(self),
-        )
+        fields = _shared_fields(self)
+        fields |= {"agent_params": {**own, **given}, "exclude_tools": excluded}
+        return MAILAgent(**fields, function=function, template=copy.copy(self))
 
     def check_factory(self, instance_params: Mapping[str, Any]) -> None:
         """Check that the factory takes its parameters; code of the swarm's author is not run.
@@ -321,6 +310,11 @@ class MAILAgentTemplate:
         return loaded
 
 
+def _shared_fields(agent: MAILAgent | MAILAgentTemplate) -> dict[str, Any]:
+    """Return the fields that an agent and its template have in common."""
+    return {name: getattr(agent, name) for name in SwarmsJSONAgent.__annotations__}
+
+
 def as_template(agent: MAILAgent | MAILAgentTemplate) -> MAILAgentTemplate:
     """Return a template of an agent that can be changed without changing the agent.
 
@@ -329,18 +323,7 @@ def as_template(agent: MAILAgent | MAILAgentTemplate) -> MAILAgentTemplate:
     """
     origin = agent if isinstance(agent, MAILAgentTemplate) else agent.template
     if origin is None:
-        return MAILAgentTemplate(
-            name=agent.name,
-            factory=agent.factory,
-            comm_targets=agent.comm_targets,
-            actions=agent.actions,
-            agent_params=agent.agent_params,
-            enable_entrypoint=agent.enable_entrypoint,
-            enable_interswarm=agent.enable_interswarm,
-            can_complete_tasks=agent.can_complete_tasks,
-            tool_format=agent.tool_format,
-            exclude_tools=agent.exclude_tools,
-        )
+        return MAILAgentTemplate(**_shared_fields(agent))
     template = copy.copy(origin)
     template.comm_targets = list(agent.comm_targets)
     return template
@@ -354,19 +337,8 @@ def agent_from_entry(
     Raises:
         ConfigError: it refers to an action that is not there, or to what may not be used.
     """
-    template = MAILAgentTemplate(
-        name=data["name"],
-        factory=data["factory"],
-        comm_targets=data["comm_targets"],
-        actions=_pick_actions(data, actions),
-        agent_params=data["agent_params"],
-        enable_entrypoint=data["enable_entrypoint"],
-        enable_interswarm=data["enable_interswarm"],
-        can_complete_tasks=data["can_complete_tasks"],
-        tool_format=data["tool_format"],
-        exclude_tools=data["exclude_tools"],
-        references=references,
-    )
+    fields: dict[str, Any] = {**data, "actions": _pick_actions(data, actions)}
+    template = MAILAgentTemplate(**fields, references=references)
     if not references.trusted:
         # What may not be used is told at once, not when the first caller comes.
         load_callable(data["factory"], f"factory of agent '{data['name']}'", references)

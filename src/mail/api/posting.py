@@ -20,7 +20,7 @@ from mail.errors import ProtocolError, TaskError, UnknownAgent
 from mail.services.tasks import PING_INTERVAL
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, Sequence, Set
+    from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, Sequence
 
     from sse_starlette import EventSourceResponse
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from mail.core.tools.offer import Offer
     from mail.core.wire import MAILMessage
     from mail.db.records import IdempotencyRow, MemoryRow
-    from mail.services.event_log import EventLog
 
 SenderType = Literal["admin", "agent", "user"]
 PostedKind = Literal["request", "response", "broadcast", "interrupt"]
@@ -246,26 +245,6 @@ class SwarmReader:
             UnknownTask: the user has no such task.
         """
         return self._runtime.replay(task_id, after, ping_interval)
-
-    @property
-    def open_tasks(self) -> Set[str]:
-        """The ids of the tasks that are worked on, or queued for that; a live view."""
-        return self._runtime.open_tasks
-
-    @property
-    def turns_at_work(self) -> list[tuple[str, int]]:
-        """The turns under way: whose each is, and the tier of the message that it reads."""
-        return self._runtime.turns_at_work
-
-    @property
-    def large_mail(self) -> int:
-        """What the long messages come to that wait or are worked on, in characters."""
-        return self._runtime.large_mail
-
-    @property
-    def event_log(self) -> EventLog:
-        """The live side of the log of this user's tasks."""
-        return self._runtime.event_log
 
     def get_pending_requests(self) -> dict[str, asyncio.Future[MAILMessage]]:
         """Return, by task, what will be the final message that its newest caller waits for.

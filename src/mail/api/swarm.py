@@ -533,11 +533,6 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], Federation)
         """Tell whether nothing runs, waits or streams: the instance could be dropped."""
         return self._runtime.idle and (self._federation is None or self._federation.idle)
 
-    @property
-    def degraded(self) -> str | None:
-        """Why the store fails at the moment, or None. Mail waits until it works again."""
-        return self._runtime.degraded
-
 
 _log = logging.getLogger(__name__)
 _loader = logging.getLogger("mail.swarms_json")

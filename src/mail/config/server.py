@@ -215,28 +215,12 @@ class LimitsConfig(FileBacked):
     table = "server.limits"
     gone = frozenset(
         {
-            "body_burst",
-            "body_timeout",
-            "header_timeout",
-            "idempotency_hours",
-            "idle_timeout",
-            "instance_idle",
-            "max_argument_bytes",
-            "max_downloads",
-            "max_history_bytes",
-            "max_inflight_bytes",
-            "max_instances",
-            "max_json_values",
-            "max_open_streams",
-            "max_open_tasks",
-            "max_reply_bytes",
-            "max_result_bytes",
-            "max_task_bytes",
-            "max_unsent_bytes",
-            "max_uploads",
-            "request_burst",
-            "request_rate",
-            "send_timeout",
+            *("body_burst", "body_timeout", "header_timeout", "idempotency_hours"),
+            *("idle_timeout", "instance_idle", "max_argument_bytes", "max_downloads"),
+            *("max_history_bytes", "max_inflight_bytes", "max_instances", "max_json_values"),
+            *("max_open_streams", "max_open_tasks", "max_reply_bytes", "max_result_bytes"),
+            *("max_task_bytes", "max_unsent_bytes", "max_uploads", "request_burst"),
+            *("request_rate", "send_timeout"),
         }
     )
 

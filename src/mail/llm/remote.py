@@ -10,7 +10,8 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from mail.core.call_context import ModelRules
-from mail.egress.client import EgressPolicy, GuardedTransport, RefusedAddress, system_transport
+from mail.egress.client import GuardedTransport, system_transport
+from mail.egress.rules import EgressPolicy, RefusedAddress
 from mail.errors import ConfigError, ModelError
 from mail.llm.profiles import PROXY_PREFIX
 from mail.llm.provider_env import configured_address

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import FastAPI
 
-from mail.auth.builtin import AuthBackend, BuiltinAuth, build_auth
+from mail.auth.builtin import BuiltinAuth, build_auth
+from mail.auth.callers import AuthBackend
 from mail.config.env import current, setting
 from mail.config.server import (
     ServerConfig,

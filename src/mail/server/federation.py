@@ -342,7 +342,7 @@ class Federation:
             try:
                 if place.opens:
                     caller = Caller(place.owner.role, place.owner.id)
-                    self._quotas.message(caller, place.task_id, swarm.open_tasks)
+                    self._quotas.message(caller, place.task_id, swarm.runtime.open_tasks)
                 await self._shares.admit(place.owner, resumes=not place.opens)
                 taken: str = await swarm.runtime.peers.take(mail)
             except UnknownTask:

@@ -131,7 +131,7 @@ class InstancePool:
     @property
     def degraded(self) -> bool:
         """Tell whether the store fails any instance at the moment."""
-        return any(instance.swarm.degraded for instance in self._live.values())
+        return any(instance.swarm.runtime.degraded for instance in self._live.values())
 
     @property
     def served(self) -> Served:
@@ -152,13 +152,13 @@ class InstancePool:
         instance = self._live.get(caller)
         if instance is None or instance.swarm.name != swarm:
             return None
-        log: EventLog = instance.swarm.event_log
+        log: EventLog = instance.swarm.runtime.event_log
         return log
 
     def is_busy(self, owner: Owner, task_id: str) -> bool:
         """Tell whether an instance has a task in memory, because something happens to it."""
         instance = self._live.get(Caller(owner.role, owner.id))
-        return instance is not None and task_id in instance.swarm.open_tasks
+        return instance is not None and task_id in instance.swarm.runtime.open_tasks
 
     def turns_at_work(self, swarm: str, caller: Caller | None = None) -> list[tuple[str, int]]:
         """Return the agents of a swarm that are in a turn, and the tiers of what they read.
@@ -171,13 +171,13 @@ class InstancePool:
             turn
             for whose, instance in self._live.items()
             if caller in (None, whose) and instance.swarm.name == swarm
-            for turn in instance.swarm.turns_at_work
+            for turn in instance.swarm.runtime.turns_at_work
         ]
 
     def large_mail(self, caller: Caller) -> int:
         """Return what a caller's long messages come to that wait or are worked on."""
         instance = self._live.get(caller)
-        return 0 if instance is None else instance.swarm.large_mail
+        return 0 if instance is None else instance.swarm.runtime.large_mail
 
     def live(self, caller: Caller, swarm: str) -> "LiveEvents":
         """Return where the events of a caller's running tasks in a swarm are heard of."""
@@ -303,7 +303,7 @@ class InstancePool:
             used = token if served.needs_token else ""
             swarm = await served.make(caller, used)
             if self._places_of is not None:
-                swarm.event_log.places = self._places_of(caller)
+                swarm.runtime.event_log.places = self._places_of(caller)
             try:
                 # What the instance does in the background is not this request's doing.
                 with bound(request_id="", task_id=""):

@@ -107,7 +107,7 @@ class SwarmAgents(AgentDoor):
         async with self.pool.lend_owner(owner, sender_token.get() if own else "") as swarm:
             if opens:
                 caller = Caller(owner.role, owner.id)
-                self.quotas.message(caller, letter.task_id, swarm.open_tasks)
+                self.quotas.message(caller, letter.task_id, swarm.runtime.open_tasks)
             await self.shares.admit(owner, resumes=not opens)
             await swarm.runtime.letters.take(mail)
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 import uvicorn
 from uvicorn.supervisors.statreload import StatReload
 
-from mail.auth.builtin import AuthBackend
+from mail.auth.callers import AuthBackend
 from mail.config.env import current
 from mail.config.server import (
     ServerConfig,

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from starlette.requests import Request
 
-from mail.auth.builtin import AuthBackend
-from mail.auth.callers import Caller
+from mail.auth.callers import AuthBackend, Caller
 from mail.clock import Clock, SystemClock
 from mail.config.env import current
 from mail.config.server import NO_MODEL, ServerConfig, base_url

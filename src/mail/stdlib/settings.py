@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from mail.auth.callers import ROLES
 from mail.config.stdlib import FsConfig, HttpConfig, StdlibConfig
 from mail.core.call_context import current_call
-from mail.egress.client import EgressPolicy
+from mail.egress.rules import EgressPolicy
 from mail.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any, Final, get_args, get_origin
 
 from mail.api.actions import MAILAction
 from mail.core.actions import ActionFailure
-from mail.egress.client import FetchError, NotPublic
+from mail.egress.rules import FetchError, NotPublic
 from mail.errors import ConfigError, ToolError
 
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})

@@ -22,7 +22,8 @@ from mail.errors import ConfigError
 if TYPE_CHECKING:
     import httpx
 
-    from mail.egress.client import EgressPolicy, Resolve
+    from mail.egress.client import Resolve
+    from mail.egress.rules import EgressPolicy
 
 TIMEOUT: Final = 10.0
 MAX_BYTES: Final = 4 * 1024 * 1024
@@ -142,7 +143,7 @@ class ReferencePolicy:
 
     def egress(self) -> "EgressPolicy":
         """Return what ``url::`` may reach."""
-        from mail.egress.client import EgressPolicy
+        from mail.egress.rules import EgressPolicy
 
         if self.trusted:
             return EgressPolicy(allow=_ANYWHERE)
@@ -261,7 +262,8 @@ def read_url_string(
         ConfigError: the address may not be fetched from, and errors are not asked for: then it is
             no document that happens to be missing. Or the policy's budget is spent.
     """
-    from mail.egress.client import RefusedAddress, TooLarge, fetch
+    from mail.egress.client import fetch
+    from mail.egress.rules import RefusedAddress, TooLarge
 
     url = string.removeprefix(URL_PREFIX)
     budget = references.budget

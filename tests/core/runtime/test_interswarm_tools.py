@@ -9,7 +9,7 @@ from pydantic_core import from_json
 
 from mail.core.interswarm import Gateway
 from mail.core.runtime import MAILRuntime
-from mail.egress.client import EgressPolicy
+from mail.egress.rules import EgressPolicy
 from mail.errors import ToolError
 from mail.net import SwarmRegistry
 from mail.net.peers import PeerAccess

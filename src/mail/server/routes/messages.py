@@ -355,7 +355,7 @@ class Posting:
         task_id = body.task_id or self.state.clock.new_id()
         note(task_id=task_id)
         state = self.state
-        state.quotas.message(self.caller, task_id, self.swarm.open_tasks)
+        state.quotas.message(self.caller, task_id, self.swarm.runtime.open_tasks)
         owner = Owner(self.swarm.name, self.caller.role, self.caller.id)
         await state.shares.admit(owner, resumes=body.resume_from == "breakpoint_tool_call")
         options = body.options

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from mail.egress.client import LimitedBody
+from mail.egress.bodies import LimitedBody
 from mail.errors import ToolError
 from mail.stdlib.http.requests import exchange
 from mail.stdlib.tools import NOTHING, ready_action

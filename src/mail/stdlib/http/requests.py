@@ -5,14 +5,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mail.config.stdlib import HttpConfig
-from mail.egress.client import (
-    FetchError,
-    LimitedBody,
-    guarded_client,
-    guarded_request,
-    opened,
-    read_body,
-)
+from mail.egress.bodies import LimitedBody, read_body
+from mail.egress.client import guarded_client, guarded_request, opened
+from mail.egress.rules import FetchError
 from mail.stdlib.settings import egress_policy
 from mail.version import get_version
 

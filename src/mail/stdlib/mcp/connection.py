@@ -17,7 +17,8 @@ from mcp.client.streamable_http import streamable_http_client
 from pydantic import ValidationError
 
 from mail.config.stdlib import HttpConfig
-from mail.egress.client import FetchError, GuardedTransport, failure_text, split_credentials
+from mail.egress.client import GuardedTransport, failure_text, split_credentials
+from mail.egress.rules import FetchError
 from mail.errors import ToolError
 from mail.stdlib.http.requests import USER_AGENT
 from mail.stdlib.settings import egress_policy

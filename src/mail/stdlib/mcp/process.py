@@ -22,7 +22,7 @@ from mcp.client import Client
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from mail.egress.client import FetchError
+from mail.egress.rules import FetchError
 from mail.errors import ToolError
 
 Result = TypeVar("Result")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from mail.api.actions import MAILAction
 from mail.config.stdlib import HttpConfig
 from mail.core.suggest import hinted
-from mail.egress.client import FetchError, NotPublic
+from mail.egress.rules import FetchError, NotPublic
 from mail.errors import ConfigError, ToolError
 from mail.stdlib.tools import make_tool_function
 
