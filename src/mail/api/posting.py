@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from mail.core.addresses import create_address, create_agent_address
@@ -111,37 +110,17 @@ RUN_OPTIONS: Final = (
 """``breakpoint_tool_caller`` is accepted and ignored: the open calls know their agent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """What a caller asks of one run.
-
-    Attributes:
-        timeout: Seconds that the caller waits.
-        max_steps: Messages that the run may process; None for no limit, UNSET for the swarm's.
-        breakpoint_tool_call_result: The results to resume with, in one of the documented shapes.
-        stream_tokens: Whether a stream also carries pieces of model calls.
-    """
-
-    timeout: float = DEFAULT_TIMEOUT
-    max_steps: int | Unset | None = UNSET
-    breakpoint_tool_call_result: object = None
-    stream_tokens: bool = False
-
-    def for_runtime(self) -> dict[str, Any]:
-        """Return the options as keyword arguments of the runtime's ``submit_and_…`` methods."""
-        return {
-            "max_steps": self.max_steps,
-            "breakpoint_tool_call_result": self.breakpoint_tool_call_result,
-            "stream_tokens": self.stream_tokens,
-        }
-
-
-def read_options(given: Mapping[str, Any], **known: Any) -> RunOptions:
+def read_options(
+    given: Mapping[str, Any], timeout: float = DEFAULT_TIMEOUT
+) -> tuple[float, dict[str, Any]]:
     """Check extra keyword arguments.
 
     Args:
         given: What the caller passed.
-        known: Options that came as parameters of their own; ``given`` wins over them.
+        timeout: Seconds that the caller waits, if ``given`` says nothing else.
+
+    Returns:
+        The timeout, and what the runtime is told of the run.
 
     Raises:
         ProtocolError: an unknown name, or a value of the wrong type.
@@ -152,11 +131,11 @@ def read_options(given: Mapping[str, Any], **known: Any) -> RunOptions:
             raise ProtocolError(
                 f"unknown option '{name}'; allowed are {', '.join(RUN_OPTIONS)}.{hint}"
             )
-    options = {**known, **given}
+    options = {"timeout": timeout, **given}
     options.pop("breakpoint_tool_caller", None)
-    timeout = options.get("timeout", DEFAULT_TIMEOUT)
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
-        raise ProtocolError(f"timeout must be a number of seconds above 0, got {timeout!r}")
+    seconds: Any = options.pop("timeout")
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+        raise ProtocolError(f"timeout must be a number of seconds above 0, got {seconds!r}")
     steps = options.get("max_steps", UNSET)
     if not (steps is None or isinstance(steps, Unset)):
         text = "" if isinstance(steps, bool) else str(steps)
@@ -165,7 +144,7 @@ def read_options(given: Mapping[str, Any], **known: Any) -> RunOptions:
         options["max_steps"] = int(text)
     if not isinstance(options.get("stream_tokens", False), bool):
         raise ProtocolError("stream_tokens must be true or false")
-    return RunOptions(**options)
+    return seconds, options
 
 
 async def until_timeout(
@@ -356,10 +335,8 @@ class MessageSender(SwarmReader):
         **kwargs: Any,
     ) -> tuple[MAILMessage, list[TaskEvent]]:
         """Submit a message and wait for the answer; see `post_message`."""
-        options = read_options(kwargs, timeout=timeout)
-        answer = await self._runtime.submit_and_wait(
-            message, options.timeout, resume_from, **options.for_runtime()
-        )
+        timeout, options = read_options(kwargs, timeout)
+        answer = await self._runtime.submit_and_wait(message, timeout, resume_from, **options)
         if not show_events:
             return answer, []
         task = await self._runtime.read_task(message["message"]["task_id"])
@@ -376,13 +353,13 @@ class MessageSender(SwarmReader):
         Raises:
             ProtocolError, TaskError: the message is refused, or it should resume a paused task.
         """
-        options = read_options(kwargs)
-        if options.breakpoint_tool_call_result is not None:
+        _, options = read_options(kwargs)
+        if options.get("breakpoint_tool_call_result") is not None:
             raise TaskError(
                 "submit_message_nowait cannot resume a paused task; use submit_message with "
                 "resume_from='breakpoint_tool_call'"
             )
-        await self._runtime.submit(message, max_steps=options.max_steps)
+        await self._runtime.submit(message, max_steps=options.get("max_steps", UNSET))
 
     async def submit_message_stream(
         self,
@@ -410,14 +387,12 @@ class MessageSender(SwarmReader):
         """
         from mail.net.sse import event_source
 
-        options = read_options(kwargs, timeout=timeout)
+        timeout, options = read_options(kwargs, timeout)
         run = await self._runtime.open_run(
-            RunRequest(
-                message=message, resume_from=resume_from, streamed=True, **options.for_runtime()
-            )
+            RunRequest(message=message, resume_from=resume_from, streamed=True, **options)
         )
         events = run.events(ping_interval)
-        return event_source(until_timeout(events, run.task_id, options.timeout, self._clock))
+        return event_source(until_timeout(events, run.task_id, timeout, self._clock))
 
 
 class MessagePoster(MessageSender):

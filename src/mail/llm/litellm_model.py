@@ -221,24 +221,18 @@ class LiteLLMModel(LibraryModel):
     async def _prepare(
         self, request: ModelRequest, rules: ModelRules | None, tries: Tries, end: float
     ) -> Attempt:
+        build = partial(self._built, request, rules, tries)
         async with asyncio.timeout_at(end):
-            attempt = await self._ready(request, rules, tries)
+            if _key(request) in self._profiles and not tries.changed:
+                attempt = build()
+            else:  # the first call to a model, or in a way: importing its parts takes seconds
+                attempt = await aside(build, _threads_for(request.model))
             # A server of Ollama's says what its model can do; else only checked requests are made.
             if rules is None and is_ollama(request.model) and not request.endpoint.base:
                 async with asyncio.timeout(attempt.patience.silence):
                     news = await look_up(load_library(), request.model)
-                if news:
-                    attempt = self._built(request, rules, tries)
+                attempt = build() if news else attempt
         return attempt
-
-    async def _ready(
-        self, request: ModelRequest, rules: ModelRules | None, tries: Tries
-    ) -> Attempt:
-        if _key(request) in self._profiles and not tries.changed:
-            return self._built(request, rules, tries)
-        # The first call to a model, or in a way: importing its parts takes seconds.
-        provider = _threads_for(request.model)
-        return await aside(partial(self._built, request, rules, tries), provider)
 
     def _built(self, request: ModelRequest, rules: ModelRules | None, tries: Tries) -> Attempt:
         """Build one attempt; each has arguments of its own, because the library changes them."""

@@ -203,6 +203,10 @@ _POSTING: Final = (
     ),
 )
 
+_POSTED: Final = frozenset(
+    {"body", "subject", "msg_type", "entrypoint", "task_id", "resume_from", "idempotency_key"}
+)
+
 
 @_messages(
     "message m msg",
@@ -255,13 +259,8 @@ async def _message_stream(session: Session, arguments: Namespace) -> int:
     flag("--stream", told="show the events of the run as they happen"),
 )
 async def _message_interswarm(session: Session, arguments: Namespace) -> int:
-    message: dict[str, Any] = {
-        "subject": arguments.subject,
-        "targets": arguments.targets,
-        "msg_type": arguments.msg_type,
-        "task_id": arguments.task_id,
-        "routing_info": arguments.routing_info,
-    }
+    names = ("subject", "targets", "msg_type", "task_id", "routing_info")
+    message: dict[str, Any] = {name: getattr(arguments, name) for name in names}
     client, said = session.client, (arguments.body, arguments.user_token)
     if arguments.stream:
         stream = await client.stream_interswarm_message(*said, **message)
@@ -285,15 +284,7 @@ def _text_of(response: object) -> str | None:
 
 
 def _fields(arguments: Namespace) -> dict[str, Any]:
-    return {
-        "body": arguments.body,
-        "subject": arguments.subject,
-        "msg_type": arguments.msg_type,
-        "entrypoint": arguments.entrypoint,
-        "task_id": arguments.task_id,
-        "resume_from": arguments.resume_from,
-        "idempotency_key": arguments.idempotency_key,
-    }
+    return {name: getattr(arguments, name) for name in _POSTED}
 
 
 @_swarms("swarms-get sg swarms-g", "list the swarms that the server knows", "getting swarms")

@@ -5,7 +5,7 @@ The servers are reached over streamable HTTP, at public addresses and those that
 """
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from mail.errors import ToolError
@@ -39,7 +39,12 @@ async def mcp_list_tools(server_url: _Server) -> str:
     """List the tools of an MCP server, with the JSON Schema of their arguments."""
 
     async def use(client: "Client") -> str:
-        return _shown_tools(await every_page(client.list_tools, "tools"))
+        found: list[Tool] = await every_page(client.list_tools, "tools")
+        parts = [
+            f"{_title(tool.name, tool.description)}\n  arguments: {_json(tool.input_schema)}"
+            for tool in found
+        ]
+        return "\n".join(parts) or "the server has no tools"
 
     return await _served(server_url, use)
 
@@ -63,7 +68,14 @@ async def mcp_list_prompts(server_url: _Server) -> str:
     """List the prompts of an MCP server."""
 
     async def use(client: "Client") -> str:
-        return _shown_prompts(await every_page(client.list_prompts, "prompts"))
+        found: list[Prompt] = await every_page(client.list_prompts, "prompts")
+        lines = []
+        for prompt in found:
+            lines.append(_title(prompt.name, prompt.description))
+            for argument in prompt.arguments or ():
+                needed = "required" if argument.required else "optional"
+                lines.append(f"  {_title(argument.name, argument.description)} ({needed})")
+        return "\n".join(lines) or "the server has no prompts"
 
     return await _served(server_url, use)
 
@@ -93,10 +105,18 @@ async def mcp_list_resources(server_url: _Server) -> str:
     """List the resources of an MCP server."""
 
     async def use(client: "Client") -> str:
-        return _shown_resources(
-            await every_page(client.list_resources, "resources"),
-            await every_page(client.list_resource_templates, "resource_templates"),
-        )
+        found: list[Resource] = await every_page(client.list_resources, "resources")
+        patterns: list[ResourceTemplate]
+        patterns = await every_page(client.list_resource_templates, "resource_templates")
+        lines = [
+            f"{each.uri} - {_title(each.name, each.description)}{_kind(each.mime_type)}"
+            for each in found
+        ]
+        lines += [
+            f"{each.uri_template} (a pattern) - {_title(each.name, each.description)}"
+            for each in patterns
+        ]
+        return "\n".join(lines) or "the server has no resources"
 
     return await _served(server_url, use)
 
@@ -142,15 +162,6 @@ async def every_page(fetch: Callable[..., Awaitable[Any]], field: str) -> list[A
     raise ToolError(f"the server's list has more than {_MAX_PAGES} pages")
 
 
-def _shown_tools(found: "Iterable[Tool]") -> str:
-    """List tools with their arguments."""
-    parts = [
-        f"{_title(tool.name, tool.description)}\n  arguments: {_json(tool.input_schema)}"
-        for tool in found
-    ]
-    return "\n".join(parts) or "the server has no tools"
-
-
 def tool_text(result: "CallToolResult") -> str:
     """Return what a tool said.
 
@@ -163,30 +174,6 @@ def tool_text(result: "CallToolResult") -> str:
     if not text and result.structured_content is not None:
         return _json(result.structured_content)
     return text or "the tool returned nothing"
-
-
-def _shown_prompts(found: "Iterable[Prompt]") -> str:
-    """List prompts with their arguments."""
-    lines = []
-    for prompt in found:
-        lines.append(_title(prompt.name, prompt.description))
-        for argument in prompt.arguments or ():
-            needed = "required" if argument.required else "optional"
-            lines.append(f"  {_title(argument.name, argument.description)} ({needed})")
-    return "\n".join(lines) or "the server has no prompts"
-
-
-def _shown_resources(found: "Iterable[Resource]", templates: "Iterable[ResourceTemplate]") -> str:
-    """List resources, and the patterns of addresses that can be filled in."""
-    lines = [
-        f"{each.uri} - {_title(each.name, each.description)}{_kind(each.mime_type)}"
-        for each in found
-    ]
-    lines += [
-        f"{each.uri_template} (a pattern) - {_title(each.name, each.description)}"
-        for each in templates
-    ]
-    return "\n".join(lines) or "the server has no resources"
 
 
 def _content(block: Any) -> str:
