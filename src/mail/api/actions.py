@@ -1,6 +1,7 @@
 """Actions: an agent's own tools, defined by a name, a description, a schema and a callable."""
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import sys
@@ -575,15 +576,11 @@ def _choose_model(
         raise ConfigError(f"Action '{title}' cannot specify both model= and parameters=.")
     if parameters is not None:
         return None
-    found = model or _annotated_model(function, arguments[0])
+    found: Any = model
     if found is None:
+        # Text annotations may have names that only exist elsewhere.
+        with contextlib.suppress(NameError, TypeError):
+            found = typing.get_type_hints(function).get(arguments[0])
+    if not is_model(found):
         raise ConfigError(f"Action '{title}' must provide either a model= or parameters=.")
-    return found
-
-
-def _annotated_model(function: ActionCallback, argument: str) -> type[BaseModel] | None:
-    try:
-        annotation = typing.get_type_hints(function).get(argument)
-    except (NameError, TypeError):  # text annotations of names that only exist elsewhere
-        return None
-    return annotation if is_model(annotation) else None
+    return found  # type: ignore[no-any-return]

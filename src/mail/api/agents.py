@@ -182,7 +182,11 @@ class MAILAgentTemplate:
         top["enable_interswarm"] = self.enable_interswarm and interswarm
         own = self._beside(top, fresh_copy(self.agent_params), "agent_params")
         given = self._beside(top, instance_params, "instance_params")
-        function = self._build({**top, **own, **given})
+        function: AgentFunction
+        function = call_factory(self.name, self._load_factory(), {**top, **own, **given})
+        if not callable(function):
+            got = type(function).__name__
+            raise ConfigError(f"factory of agent '{self.name}' must return a callable, got {got}")
         fields = _shared_fields(self)
         fields |= {"agent_params": {**own, **given}, "exclude_tools": excluded}
         return MAILAgent(**fields, function=function, template=copy.copy(self))
@@ -291,13 +295,6 @@ class MAILAgentTemplate:
             "can_complete_tasks": self.can_complete_tasks,
             "exclude_tools": list(excluded),
         }
-
-    def _build(self, params: dict[str, Any]) -> AgentFunction:
-        function: AgentFunction = call_factory(self.name, self._load_factory(), params)
-        if not callable(function):
-            got = type(function).__name__
-            raise ConfigError(f"factory of agent '{self.name}' must return a callable, got {got}")
-        return function
 
     def _load_factory(self) -> AgentFactory:
         what = f"factory of agent '{self.name}'"

@@ -5,7 +5,7 @@ A server does the same for all instances of its swarm; see `mail.server.federati
 
 import asyncio
 from collections.abc import Callable, Collection
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from pydantic_core import from_json
@@ -137,7 +137,9 @@ class LibraryFederation:
         self._is_stopped = False
         self._registry.warn_of_missing_tokens()
         await self._open()
-        await self._store.drop_aged("inbox", self._ago(INBOX_AGE), _PAGE)
+        moment = datetime.fromisoformat(self._clock.now()) - INBOX_AGE
+        aged = moment.astimezone(UTC).isoformat(timespec="microseconds")
+        await self._store.drop_aged("inbox", aged, _PAGE)
         for peer in await self._peers_with_work():
             await self._guest(peer).start()
         if self._registry.health_check_task is None:
@@ -228,10 +230,6 @@ class LibraryFederation:
             owners |= dict.fromkeys(owner for owner, row in rows if row.state == "waiting")
             last = rows[-1][1].id
         return [owner.id for owner in owners if owner.role == PEER_ROLE]
-
-    def _ago(self, age: timedelta) -> str:
-        moment = datetime.fromisoformat(self._clock.now()) - age
-        return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
     async def _settle(self, owner: Owner, row: OutboxRow, outcome: DeliveryOutcome) -> None:
         runtime = self.home if owner == self._owner else self._guest(owner.id)

@@ -557,21 +557,20 @@ class MessagePoster(MessageSender):
     ) -> Envelope:
         if resume_from is not None and task_id is None:
             raise TaskError(f"resume_from='{resume_from}' needs the task_id of the task to resume")
+        if "all" in several:
+            targets = [agent.name for agent in self.agents if agent.enable_entrypoint]
+        else:
+            targets = [self._entrypoint(name) for name in several or (entrypoint,)]
         return compose_posted(
             self.name,
             self._clock,
             sender=(self.user_role, self.user_id),
             kind=msg_type,
-            targets=self._entrypoints(several) or [self._entrypoint(entrypoint)],
+            targets=targets or [self._entrypoint(entrypoint)],
             subject=subject,
             body=body,
             task_id=task_id,
         )
-
-    def _entrypoints(self, names: Sequence[str]) -> list[str]:
-        if "all" in names:
-            return [agent.name for agent in self.agents if agent.enable_entrypoint]
-        return [self._entrypoint(name) for name in names]
 
     def _entrypoint(self, name: str | None) -> str:
         if name is None:

@@ -333,13 +333,11 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], Federation)
 
             self._store = MemoryStore()
         owner = Owner(self.name, self.user_role, self.user_id)
-        return LibraryFederation(
-            self.swarm_registry, self._store, owner, self._make_guest, self._clock
-        )
 
-    def _make_guest(self, peer: str) -> MAILRuntime:
-        """Return a runtime for the tasks of another swarm, with the same agents."""
-        return self._make_runtime(PEER_ROLE, peer, self._runtime.agents)
+        def make_guest(peer: str) -> MAILRuntime:
+            return self._make_runtime(PEER_ROLE, peer, self._runtime.agents)
+
+        return LibraryFederation(self.swarm_registry, self._store, owner, make_guest, self._clock)
 
     def _make_runtime(
         self, role: str, identifier: str, agents: Mapping[str, AgentCore] | None = None
@@ -710,8 +708,12 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
             ConfigError: an agent cannot be built, or the store's URL is wrong.
         """
         check_mapping("instance_params", instance_params)
-        if self.enable_interswarm and gateway is None:
-            swarm_registry = swarm_registry or self._make_registry(base_url, registry_file)
+        if self.enable_interswarm and gateway is None and swarm_registry is None:
+            from mail.net.registry import SwarmRegistry
+
+            swarm_registry = SwarmRegistry(
+                self.name, base_url, registry_file, self.description, self.keywords, self.public
+            )
         return MAILSwarm(
             **self._parts(),
             agents=[*self.make_agents(instance_params)] if agents is None else agents,
@@ -725,13 +727,6 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
             gateway=gateway,
             ring=ring,
             blobs=blobs,
-        )
-
-    def _make_registry(self, base_url: str, registry_file: str | None) -> "SwarmRegistry":
-        from mail.net.registry import SwarmRegistry
-
-        return SwarmRegistry(
-            self.name, base_url, registry_file, self.description, self.keywords, self.public
         )
 
     def start_server(

@@ -74,7 +74,11 @@ class GuardedTransport:
     async def handle_async_request(self, request: Any) -> Any:
         """Check the request's address, then send it there."""
         host, port = self._named(request.url)
-        attempts = (await self._checked(host, port))[:_MAX_ATTEMPTS]
+        if literal_address(host) is not None:
+            addresses = check_addresses(host, port, [host], self._policy)
+        else:
+            addresses = await checked_addresses(host, port, self._policy, self._resolve)
+        attempts = addresses[:_MAX_ATTEMPTS]
         for address in attempts:
             try:
                 return await self._inner.handle_async_request(_aimed(request, host, address))
@@ -91,11 +95,6 @@ class GuardedTransport:
         if not 0 < port <= _MAX_PORT:
             raise RefusedAddress(f"{port} is not a valid port")
         return host, port
-
-    async def _checked(self, host: str, port: int) -> Sequence[Address]:
-        if literal_address(host) is not None:
-            return check_addresses(host, port, [host], self._policy)
-        return await checked_addresses(host, port, self._policy, self._resolve)
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -167,7 +167,9 @@ def _chat_messages(blocks: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]
     for block in blocks:
         kind = block.get("type")
         if kind == "tool_use":
-            calls.append(_chat_call(block))
+            arguments = to_json(block.get("input") or {}).decode()
+            function = {"name": block["name"], "arguments": arguments}
+            calls.append({"id": block["id"], "type": "function", "function": function})
             continue
         # Of what stands in the content, LiteLLM would drop these blocks, and citations.
         outside = kind in ("redacted_thinking", "mcp_tool_use") or bool(block.get("citations"))
@@ -190,12 +192,6 @@ def _taken_back(block: dict[str, Any]) -> dict[str, Any]:
         if isinstance(citation, dict):
             citation.pop(_NOT_TAKEN_BACK, None)
     return block
-
-
-def _chat_call(block: Mapping[str, Any]) -> dict[str, Any]:
-    arguments = to_json(block.get("input") or {}).decode()
-    function = {"name": block["name"], "arguments": arguments}
-    return {"id": block["id"], "type": "function", "function": function}
 
 
 def decode(chunk: Any) -> Delta:

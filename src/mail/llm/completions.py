@@ -251,7 +251,8 @@ def read_chunk(chunk: Any) -> tuple[Delta, Mapping[str, Any]]:
     calls = piece.get("tool_calls")
     delta = Delta(
         text=piece.get("content") or piece.get("refusal") or "",
-        reasoning=piece.get("reasoning_content") or _thought(thinking),
+        reasoning=piece.get("reasoning_content")
+        or "".join([block.get("thinking") or "" for block in thinking]),
         thinking=thinking,
         calls=tuple(_call_pieces(calls)) if calls else (),
         finish=choice.get("finish_reason"),
@@ -267,10 +268,6 @@ def fields_of(value: Any) -> Mapping[str, Any]:
     fields: dict[str, Any] = vars(value)
     extra = getattr(value, "__pydantic_extra__", None)
     return fields | extra if extra else fields
-
-
-def _thought(blocks: Sequence[Mapping[str, Any]]) -> str:
-    return "".join([block.get("thinking") or "" for block in blocks])
 
 
 def _call_pieces(calls: Sequence[Any]) -> Iterator[CallPiece]:

@@ -149,7 +149,8 @@ def _reply_items(reply: Replied, reader: str | None) -> Iterator[dict[str, Any]]
             item = {"call_id": call.id, "name": call.name, "arguments": arguments}
             yield {"type": "function_call", **item}
         return
-    if reader is not None and _readable(reply.entries, reader):
+    # Whom the reasoning is sealed for; older entries do not say.
+    if reader is not None and all(e.get(SEALED_BY, reader) == reader for e in reply.entries):
         end = len(reply.entries)
         while end and reply.entries[end - 1].get("type") == "reasoning":
             end -= 1  # reasoning must lead to something
@@ -157,11 +158,6 @@ def _reply_items(reply: Replied, reader: str | None) -> Iterator[dict[str, Any]]
             yield {k: plain_copy(v) for k, v in kept.items() if k != SEALED_BY}
     else:
         yield from map(plain_copy, _without_reasoning(reply.entries))
-
-
-def _readable(items: Sequence[Mapping[str, Any]], reader: str) -> bool:
-    """Tell whether the reasoning among items may go to a reader; older entries do not say."""
-    return all(item.get(SEALED_BY, reader) == reader for item in items)
 
 
 def _without_reasoning(items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -273,14 +269,11 @@ def history_items(items: Mapping[int, Any], *, cut: bool = False) -> tuple[dict[
     if cut and plain and plain[-1].get("type") == "function_call":
         plain[-1]["arguments"] = arguments_so_far(plain[-1].get("arguments") or "")
     seen: set[str] = set()
-    return tuple(_kept(item, seen) for item in plain)
-
-
-def _kept(kept: dict[str, Any], seen: set[str]) -> dict[str, Any]:
-    if kept.get("type") == "function_call":
-        kept["arguments"] = written_arguments(kept.get("arguments") or "")
-        kept["call_id"] = unique_id(kept.get("call_id") or "", seen)
-    return kept
+    for item in plain:
+        if item.get("type") == "function_call":
+            item["arguments"] = written_arguments(item.get("arguments") or "")
+            item["call_id"] = unique_id(item.get("call_id") or "", seen)
+    return tuple(plain)
 
 
 def parts_of(

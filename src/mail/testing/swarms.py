@@ -1,6 +1,6 @@
 """A whole swarm from scripts, without a provider, and what its agents' models were shown."""
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
 
-from mail.api.agents import AgentFactory, MAILAgentTemplate
+from mail.api.agents import MAILAgentTemplate
 from mail.api.swarm import MAILSwarmTemplate
 from mail.core.approvals import Answer as DecidedAnswer
 from mail.core.approvals import Answerer, read_answer
@@ -354,11 +354,20 @@ def scripted_swarm(
                 raise ConfigError(hinted(text, name, scripts))
     entry = entrypoint or next(iter(scripts), "")
     leaders = {entry, *supervisors}
-    models = dict(_models(scripts))
+    models: dict[str, RecordingModel] = {}
+    for name, script in scripts.items():
+        with of_agent(name):
+            models[name] = RecordingModel(script)
     agents = [
         MAILAgentTemplate(
             name=name,
-            factory=_factory(name in leaders, bool(actions.get(name))),
+            factory=(
+                LiteLLMSupervisorFunction
+                if name in leaders
+                else LiteLLMActionAgentFunction
+                if actions.get(name)
+                else LiteLLMAgentFunction
+            ),
             comm_targets=list(
                 comm_targets.get(name, [other for other in scripts if other != name])
             ),
@@ -375,19 +384,6 @@ def scripted_swarm(
     )
     given = {"user_id": "tester", "print_llm_streams": False, **options}
     return ScriptedSwarm(template.instantiate({}, **given), models)
-
-
-def _factory(leads: bool, acts: bool) -> AgentFactory:
-    if leads:
-        return LiteLLMSupervisorFunction
-    return LiteLLMActionAgentFunction if acts else LiteLLMAgentFunction
-
-
-def _models(scripts: "Mapping[str, Script | ChatModel]") -> Iterator[tuple[str, RecordingModel]]:
-    for name, script in scripts.items():
-        with of_agent(name):
-            model = RecordingModel(script)
-        yield name, model
 
 
 def shown_to(swarm: ScriptedSwarm, agent: str) -> list[str]:

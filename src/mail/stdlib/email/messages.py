@@ -230,11 +230,13 @@ def _parse(raw: bytes, email_id: str, thread_id: str) -> Email:
     name, address = _person(message, "From")
     author = f"{name} <{address}>" if name and address else address or _header(message, "From")
     found = _MESSAGE_ID.search(_header(message, "Message-ID"))
+    known = _MESSAGE_ID.findall(_header(message, "References"))
+    known = known or _MESSAGE_ID.findall(_header(message, "In-Reply-To"))
     return Email(
         id=email_id,
         thread_id=thread_id,
         message_id=found.group() if found else "",
-        references=_references(message),
+        references=tuple(known[-_MOST_REFERENCES:]),
         author=one_line(author),
         reply_to=_person(message, "Reply-To")[1] or address,
         to=one_line(_header(message, "To")),
@@ -272,12 +274,6 @@ def _person(message: Message, header: str) -> tuple[str, str]:
         if _ADDRESS.fullmatch(address):
             return re.sub(r"[<>\"]", " ", _decoded_words(name)).strip(), address
     return "", ""
-
-
-def _references(message: Message) -> tuple[str, ...]:
-    known = _MESSAGE_ID.findall(_header(message, "References"))
-    known = known or _MESSAGE_ID.findall(_header(message, "In-Reply-To"))
-    return tuple(known[-_MOST_REFERENCES:])
 
 
 def _date(header: str) -> str:
@@ -392,14 +388,10 @@ def compose(
     message["Message-ID"] = message_id or make_msgid(domain=sender.rpartition("@")[2])
     if original is not None and original.message_id:
         message["In-Reply-To"] = original.message_id
-        message["References"] = " ".join(_thread_of(original))
+        before = [one for one in original.references if one != original.message_id]
+        message["References"] = " ".join([*before, original.message_id])
     message.set_content(text if text.endswith("\n") else f"{text}\n")
     return message
-
-
-def _thread_of(original: Email) -> Iterator[str]:
-    yield from (one for one in original.references if one != original.message_id)
-    yield original.message_id
 
 
 # --- sending once -----------------------------------------------------------------------------
