@@ -286,11 +286,14 @@ def _message_of(future: asyncio.Future[RunResult]) -> asyncio.Future[MAILMessage
     return found
 
 
-class MessageSender(SwarmReader):
-    """Sends messages in the name of the swarm's user."""
+class MessagePoster(SwarmReader):
+    """Sends messages, and posts text to an entrypoint, in the name of the swarm's user."""
 
     name: str
     user_id: str
+    user_role: SenderType | Literal["swarm"]
+    entrypoint: str
+    agents: list[MAILAgent]
     _clock: Clock
 
     def build_message(
@@ -393,14 +396,6 @@ class MessageSender(SwarmReader):
         )
         events = run.events(ping_interval)
         return event_source(until_timeout(events, run.task_id, timeout, self._clock))
-
-
-class MessagePoster(MessageSender):
-    """Posts text to an entrypoint in the name of the swarm's user."""
-
-    user_role: SenderType | Literal["swarm"]
-    entrypoint: str
-    agents: list[MAILAgent]
 
     async def post_message(  # noqa: PLR0913 - the documented signature
         self,

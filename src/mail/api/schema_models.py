@@ -104,20 +104,16 @@ def _strict(schema: object) -> bool:
         return False
     kinds = schema.get("type")
     kinds = kinds if isinstance(kinds, list) else [kinds]
+    closed = schema.get("additionalProperties") is False
+    required, properties = set(schema.get("required", [])), set(schema.get("properties", {}))
     return (
         any(keyword in schema for keyword in _SAYS_WHAT)
         and schema.get("$ref", "#").startswith("#")
         and schema.get("format", "uuid") in _FORMATS
-        and ("object" not in kinds or _closed(schema))
+        and ("object" not in kinds or (closed and required == properties))
         and ("array" not in kinds or "items" in schema)
         and all(_strict(part) for part in _parts(schema))
     )
-
-
-def _closed(schema: Mapping[str, Any]) -> bool:
-    properties = schema.get("properties", {})
-    required = schema.get("required", [])
-    return schema.get("additionalProperties") is False and set(required) == set(properties)
 
 
 def _parts(schema: Mapping[str, Any]) -> list[object]:

@@ -60,14 +60,6 @@ UserRole = Literal["admin", "agent", "user", "swarm"]
 _ROLES = ("admin", "agent", "user", PEER_ROLE)
 
 
-_PARTS = (
-    *("name", "version", "actions", "entrypoint", "enable_interswarm", "breakpoint_tools"),
-    *("exclude_tools", "task_message_limit", "description", "keywords", "public"),
-    *("enable_db_agent_histories", "teams", "enable_teams", "participants", "approvals"),
-    "memories",
-)
-"""What an instance has from its template beside the agents; a subswarm takes most of it over."""
-
 A = TypeVar("A", bound=AgentLike)
 
 
@@ -104,7 +96,9 @@ class AgentGraph(Generic[A]):
         return [agent for agent in self.agents if agent.can_complete_tasks]
 
     def _parts(self) -> dict[str, Any]:
-        return {part: getattr(self, part) for part in _PARTS}
+        """Return what an instance has from its template beside the agents."""
+        names = AgentGraph.__annotations__.keys() - {"agents"}
+        return {name: getattr(self, name) for name in names}
 
     @property
     def adjacency_matrix(self) -> Matrix:
@@ -810,19 +804,18 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         data = build_swarm_from_swarms_json(swarm_data, import_action=importer)
         actions = load_actions(data, importer)
         add_mcp_actions(data, actions, references)
-        parts: dict[str, Any] = {part: value for part, value in data.items() if part in _PARTS}
+        known = AgentGraph.__annotations__
+        parts: dict[str, Any] = {part: value for part, value in data.items() if part in known}
         parts["actions"] = list(actions.values())
+        parts["agents"] = [
+            agent_from_entry(agent, actions, importer.references) for agent in data["agents"]
+        ]
         parts["approvals"] = {
             tool: approval_from_entry(entry, references)
             for tool, entry in data["approvals"].items()
         }
         template = MAILSwarmTemplate(
-            **parts,
-            agents=[
-                agent_from_entry(agent, actions, importer.references) for agent in data["agents"]
-            ],
-            task_message_limit=task_message_limit,
-            enable_teams=enable_teams,
+            **parts, task_message_limit=task_message_limit, enable_teams=enable_teams
         )
         _warn_of_memories(template)
         return template

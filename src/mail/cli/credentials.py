@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from mail.client.client import MAILClient
-    from mail.net.types import GetWhoamiResponse
 
 URL_VARIABLE: Final = "MAIL_URL"
 
@@ -365,7 +364,14 @@ def login(arguments: Namespace) -> int:
     url = server_url(needed_url(arguments.url))
     keyring = None if arguments.file else open_keyring()  # before anybody is asked for a secret
     token = read_token(url)
-    who: dict[str, Any] = {**asyncio.run(_whoami(url, token))}
+
+    async def whoami() -> dict[str, Any]:
+        from mail.client.client import MAILClient
+
+        async with MAILClient(url, token) as client:
+            return {**await client.get_whoami()}
+
+    who = asyncio.run(whoami())
     role, identifier = who.get("role"), who.get("id")
     if not isinstance(role, str) or not isinstance(identifier, str):
         raise MAILError(f"{url} does not say whose the token is; is it a MAIL server?")
@@ -385,10 +391,3 @@ def logout(arguments: Namespace) -> int:
         raise MAILError(f"not logged in to {url}")
     told = f"logged out of {url}; the token itself stays valid until it is revoked"
     return tell(arguments, {"url": url, "status": "logged_out"}, told)
-
-
-async def _whoami(url: str, token: str) -> "GetWhoamiResponse":
-    from mail.client.client import MAILClient
-
-    async with MAILClient(url, token) as client:
-        return await client.get_whoami()

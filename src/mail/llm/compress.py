@@ -303,7 +303,9 @@ class Compressor:
         if len(frame.encode()) + gauge.bytes_from(0) <= job.limit:
             return job.request
         await gauge.count_all(history)
-        taken = await self._frame_tokens(name, frame)
+        if self._frame[:2] != (name, frame):
+            self._frame = (name, frame, await asyncio.to_thread(self._count, name, frame))
+        taken = self._frame[2]
         if taken + gauge.tokens(0) <= job.limit:
             return job.request
         if taken + record.summary_tokens + gauge.tokens(record.covered) > job.limit:
@@ -312,11 +314,6 @@ class Compressor:
             return job.request
         summary = _summary_entry(record.summary)
         return replace(job.request, messages=[*job.head, summary, *history[record.covered :]])
-
-    async def _frame_tokens(self, model: str, frame: str) -> int:
-        if self._frame[:2] != (model, frame):
-            self._frame = (model, frame, await asyncio.to_thread(self._count, model, frame))
-        return self._frame[2]
 
     async def _compress(self, job: _Job, record: _Record, taken: int, key: tuple[str, str]) -> None:
         """Sum up what can be cut off, if it is worth it and if the model does it.

@@ -204,12 +204,6 @@ def _result_text(message: Mapping[str, Any]) -> str:
     return text_of(message) or ("" if result is None else json.dumps(result, default=str))
 
 
-def _said(entry: Mapping[str, Any]) -> Said:
-    content = entry.get("content")
-    shown = labelled_mail(content) if isinstance(content, str) else content
-    return Said(entry if shown is content else {**entry, "content": shown})
-
-
 def _sendable(reply: Replied, seen: dict[str, int], profile: Profile) -> Replied:
     """Return a reply whose calls a model takes back: legal ids not seen before, legal names."""
     marks = [(_fresh(call.id, seen, profile), written_name(call.name)) for call in reply.calls]
@@ -320,5 +314,7 @@ def conversation(
                 reply.results.append(text)
             exchanges.append(_sendable(reply, seen, profile))
         else:
-            exchanges.append(_said(entry))
+            content = entry.get("content")
+            shown = labelled_mail(content) if isinstance(content, str) else content
+            exchanges.append(Said(entry if shown is content else {**entry, "content": shown}))
     return exchanges

@@ -491,9 +491,12 @@ class _Known:
             return "anthropic"
         imitated = self.provider == _OPENAI and not self.proxied and not asks_openai(self.address)
         wanted = tool_format == "responses" or not (chat_tools or imitated)
-        if wanted and (self.proxied or self._has_responses()):
+        if wanted and self.proxied:
             return "responses"
-        return "completions"
+        host = _asked(lambda: self.litellm.LlmProviders(self.provider)) if wanted else None
+        asked = self.litellm.utils.ProviderConfigManager.get_provider_responses_api_config
+        has_responses = host is not None and _asked(asked, model=self.name, provider=host)
+        return "responses" if has_responses else "completions"
 
     @property
     def _table(self) -> Mapping[str, Any]:
@@ -516,11 +519,6 @@ class _Known:
         asked = self.litellm.AnthropicConfig.supports_model_capability
         given = {"key": ability, "custom_llm_provider": self.provider}
         return bool(_asked(asked, model=self.name, **given))
-
-    def _has_responses(self) -> bool:
-        known = _asked(lambda: self.litellm.LlmProviders(self.provider))
-        asked = self.litellm.utils.ProviderConfigManager.get_provider_responses_api_config
-        return known is not None and _asked(asked, model=self.name, provider=known) is not None
 
 
 def _is_elsewhere(litellm: Any, name: str, address: str) -> bool:
