@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from mail.egress.bodies import LimitedBody
 from mail.errors import ToolError
-from mail.stdlib.http.requests import exchange
-from mail.stdlib.tools import NOTHING, ready_action
+from mail.stdlib.tools import NOTHING, exchange, ready_action
 
 if TYPE_CHECKING:
     import httpx

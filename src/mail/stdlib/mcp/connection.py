@@ -20,8 +20,8 @@ from mail.config.stdlib import HttpConfig
 from mail.egress.client import GuardedTransport, failure_text, split_credentials
 from mail.egress.rules import FetchError
 from mail.errors import ToolError
-from mail.stdlib.http.requests import USER_AGENT
 from mail.stdlib.settings import egress_policy
+from mail.stdlib.tools import USER_AGENT
 
 Result = TypeVar("Result")
 
