@@ -1,10 +1,10 @@
 """Loading, validating and completing ``swarms.json``; every fault is a `ConfigError`."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from mail.core.addresses import is_remote_target, local_agent_name
 from mail.core.suggest import did_you_mean, hinted
@@ -250,12 +250,16 @@ def _check_uses(swarm: SwarmsJSONSwarm, import_action: ImportAction | None) -> N
         unresolved = len(swarm["action_imports"])
     else:
         known |= _imported(swarm, known, import_action)
+    tools = dict.fromkeys((*CATALOGUE, *known))
+    servers = tuple(f"{name}__" for name in swarm["mcp_servers"])
     unknown: set[str] = set()
-    for use in _unknown_uses(swarm, known):
-        unknown.add(use.name)
+    for name, text, field, holder in _uses(swarm):
+        there = known if field == "actions" else tools
+        if name in there or (there is tools and name.startswith(servers)):
+            continue
+        unknown.add(name)
         if len(unknown) > unresolved:
-            text = hinted(use.text, use.name, use.known)
-            raise _fault(swarm, text, use.field, use.holder)
+            raise _fault(swarm, hinted(text, name, there), field, holder)
 
 
 def _duplicate(swarm: SwarmsJSONSwarm, name: str, field: str) -> ConfigError:
@@ -277,50 +281,28 @@ def _imported(
     return dict.fromkeys(found)
 
 
-class _Use(NamedTuple):
-    """A name that is used and not known."""
+def _uses(swarm: SwarmsJSONSwarm) -> Iterator[tuple[str, str, str, str | None]]:
+    """Yield the names of actions and tools that are used, with what to say if there is none.
 
-    name: str
-    text: str
-    field: str
-    holder: str | None
-    known: Iterable[str]
-
-
-def _unknown_uses(swarm: SwarmsJSONSwarm, own: Mapping[str, None]) -> Iterator[_Use]:
+    Behind the name come a text, the field that has the name, and whose field it is.
+    """
     for agent in swarm["agents"]:
         called = f"agent '{agent['name']}'"
         for action in agent["actions"]:
             if action.startswith(MCP_PREFIX):
                 _check_mcp_use(swarm, called, action)
-            elif action not in own:
-                text = (
-                    f"{called} references action '{action}' which is not defined in the swarm's "
-                    "actions"
-                )
-                yield _Use(action, text, "actions", called, own)
-    tools = dict.fromkeys((*CATALOGUE, *own))
-    servers = tuple(f"{name}__" for name in swarm["mcp_servers"])
-    uses = [
-        *(("breakpoint_tools", None, each) for each in swarm["breakpoint_tools"]),
-        *(("approvals", None, each) for each in swarm["approvals"]),
-        *(("exclude_tools", None, each) for each in swarm["exclude_tools"]),
-        *(
-            ("exclude_tools", f"agent '{agent['name']}'", each)
-            for agent in swarm["agents"]
-            for each in agent["exclude_tools"]
-        ),
-    ]
-    for field, holder, tool in uses:
-        if tool not in tools and not tool.startswith(servers):
-            yield _Use(tool, _UNKNOWN[field].format(tool), field, holder, tools)
-
-
-_UNKNOWN: Final = {
-    "breakpoint_tools": "breakpoint tool '{}' not found in swarm",
-    "approvals": "approvals: tool '{}' not found in swarm",
-    "exclude_tools": "excluded tool '{}' is not valid",
-}
+            else:
+                text = f"references action '{action}' which is not defined in the swarm's actions"
+                yield action, f"{called} {text}", "actions", called
+    for tool in swarm["breakpoint_tools"]:
+        yield tool, f"breakpoint tool '{tool}' not found in swarm", "breakpoint_tools", None
+    for tool in swarm["approvals"]:
+        yield tool, f"approvals: tool '{tool}' not found in swarm", "approvals", None
+    holders: list[tuple[str | None, list[str]]] = [(None, swarm["exclude_tools"])]
+    holders += [(f"agent '{agent['name']}'", agent["exclude_tools"]) for agent in swarm["agents"]]
+    for holder, tools in holders:
+        for tool in tools:
+            yield tool, f"excluded tool '{tool}' is not valid", "exclude_tools", holder
 
 
 def _check_mcp_use(swarm: SwarmsJSONSwarm, called: str, action: str) -> None:
