@@ -95,6 +95,32 @@ class AgentGraph(Generic[A]):
         """The agents that may complete tasks."""
         return [agent for agent in self.agents if agent.can_complete_tasks]
 
+    def _take(self, kind: type, given: Mapping[str, Any]) -> None:
+        """Check and keep what a swarm and its template have in common.
+
+        Args:
+            kind: Of the agents.
+            given: The constructor's arguments by name.
+
+        Raises:
+            ConfigError: they do not fit together.
+        """
+        for part in AgentGraph.__annotations__:
+            setattr(self, part, given[part])
+        check_parts(self.agents, kind, self.actions)
+        for part in ("breakpoint_tools", "exclude_tools", "keywords"):
+            setattr(self, part, text_list(part, given[part]))
+        check_limit(self.task_message_limit)
+        self.agents, self.actions = list(self.agents), list(self.actions)
+        self.teams, self.participants = list(self.teams), list(self.participants)
+        guests = [each["name"] for each in self.participants]
+        check_participant_names(guests, self.agent_names)
+        # A program may give an instance teams whose participants it does not declare.
+        check_teams(self.teams, None if kind is MAILAgent else (*self.agent_names, *guests))
+        self.approvals = checked_approvals(self.approvals)
+        self.memories = checked_memories(self.memories or {})
+        self._validate()
+
     def _parts(self) -> dict[str, Any]:
         """Return what an instance has from its template beside the agents."""
         names = AgentGraph.__annotations__.keys() - {"agents"}
@@ -264,26 +290,10 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], Federation)
         check_texts(user_id=user_id)
         if not user_id:
             raise ConfigError("user ID must be at least 1 character long")
-        check_parts(agents, MAILAgent, actions)
-        self.name, self.version, self.entrypoint = name, version, entrypoint
-        self.agents, self.actions = list(agents), list(actions)
-        self.user_id, self.user_role = user_id, user_role
-        self.swarm_registry, self.enable_interswarm = swarm_registry, enable_interswarm
-        self.breakpoint_tools = text_list("breakpoint_tools", breakpoint_tools)
-        self.exclude_tools = text_list("exclude_tools", exclude_tools)
-        check_limit(task_message_limit)
-        self.task_message_limit, self.public = task_message_limit, public
-        self.description, self.keywords = description, text_list("keywords", keywords)
-        self.enable_db_agent_histories = enable_db_agent_histories
-        self.print_llm_streams = print_llm_streams
-        check_teams(teams)
-        self.teams, self.enable_teams = list(teams), enable_teams
-        self._clock, self._gateway = clock or SystemClock(), gateway
-        check_participant_names([each["name"] for each in participants], self.agent_names)
-        self.participants, self._ring, self._blobs = list(participants), ring, blobs
-        self.approvals = checked_approvals(approvals)
-        self.memories = checked_memories(memories or {})
-        self._validate()
+        self.user_id, self.user_role, self.swarm_registry = user_id, user_role, swarm_registry
+        self.print_llm_streams, self._clock = print_llm_streams, clock or SystemClock()
+        self._gateway, self._ring, self._blobs = gateway, ring, blobs
+        self._take(MAILAgent, locals())
         self._wire(store, settings or RuntimeSettings())
 
     def _validate(self) -> None:
@@ -626,23 +636,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         Raises:
             ConfigError: the parts do not fit together; the text says which.
         """
-        check_parts(agents, MAILAgentTemplate, actions)
-        self.name, self.version, self.entrypoint = name, version, entrypoint
-        self.agents, self.actions = list(agents), list(actions)
-        self.enable_interswarm = enable_interswarm
-        self.breakpoint_tools = text_list("breakpoint_tools", breakpoint_tools)
-        self.exclude_tools = text_list("exclude_tools", exclude_tools)
-        check_limit(task_message_limit)
-        self.task_message_limit, self.public = task_message_limit, public
-        self.description, self.keywords = description, text_list("keywords", keywords)
-        self.enable_db_agent_histories = enable_db_agent_histories
-        check_participant_names([each["name"] for each in participants], self.agent_names)
-        self.participants = list(participants)
-        check_teams(teams, (*self.agent_names, *(each["name"] for each in participants)))
-        self.teams, self.enable_teams = list(teams), enable_teams
-        self.approvals = checked_approvals(approvals)
-        self.memories = checked_memories(memories or {})
-        self._validate()
+        self._take(MAILAgentTemplate, locals())
 
     def _set_targets(self, targets: list[list[str]]) -> None:
         # Copies: the same agent template may be part of other swarms.
