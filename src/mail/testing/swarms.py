@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
 
-from mail.api.agents import MAILAgentTemplate
+from mail.api.agents import AgentFactory, MAILAgentTemplate
 from mail.api.swarm import MAILSwarmTemplate
 from mail.core.approvals import Answer as DecidedAnswer
 from mail.core.approvals import Answerer, read_answer
@@ -361,13 +361,7 @@ def scripted_swarm(
     agents = [
         MAILAgentTemplate(
             name=name,
-            factory=(
-                LiteLLMSupervisorFunction
-                if name in leaders
-                else LiteLLMActionAgentFunction
-                if actions.get(name)
-                else LiteLLMAgentFunction
-            ),
+            factory=_factory(name in leaders, bool(actions.get(name))),
             comm_targets=list(
                 comm_targets.get(name, [other for other in scripts if other != name])
             ),
@@ -384,6 +378,12 @@ def scripted_swarm(
     )
     given = {"user_id": "tester", "print_llm_streams": False, **options}
     return ScriptedSwarm(template.instantiate({}, **given), models)
+
+
+def _factory(leads: bool, acts: bool) -> AgentFactory:
+    if leads:
+        return LiteLLMSupervisorFunction
+    return LiteLLMActionAgentFunction if acts else LiteLLMAgentFunction
 
 
 def shown_to(swarm: ScriptedSwarm, agent: str) -> list[str]:
