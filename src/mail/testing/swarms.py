@@ -1,6 +1,6 @@
 """A whole swarm from scripts, without a provider, and what its agents' models were shown."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -354,10 +354,7 @@ def scripted_swarm(
                 raise ConfigError(hinted(text, name, scripts))
     entry = entrypoint or next(iter(scripts), "")
     leaders = {entry, *supervisors}
-    models: dict[str, RecordingModel] = {}
-    for name, script in scripts.items():
-        with of_agent(name):
-            models[name] = RecordingModel(script)
+    models = dict(_models(scripts))
     agents = [
         MAILAgentTemplate(
             name=name,
@@ -384,6 +381,13 @@ def _factory(leads: bool, acts: bool) -> AgentFactory:
     if leads:
         return LiteLLMSupervisorFunction
     return LiteLLMActionAgentFunction if acts else LiteLLMAgentFunction
+
+
+def _models(scripts: "Mapping[str, Script | ChatModel]") -> Iterator[tuple[str, RecordingModel]]:
+    for name, script in scripts.items():
+        with of_agent(name):
+            model = RecordingModel(script)
+        yield name, model
 
 
 def shown_to(swarm: ScriptedSwarm, agent: str) -> list[str]:
