@@ -51,46 +51,10 @@ async def do(server: Counterpart) -> AsyncIterator[Do]:
 
 CASES = [
     (
-        "swarms-get",
-        ("GET", "/swarms", {"swarms": [{"swarm_name": "b", "base_url": "http://b"}]}),
-        None,
-        "found 1 swarms:\nb@http://b\n",
-    ),
-    (
-        "swarm-register b http://b secret --volatile",
-        ("POST", "/swarms", {"status": "registered", "swarm_name": "b"}),
-        {"name": "b", "base_url": "http://b", "auth_token": "secret", "volatile": True},
-        "swarm b registered\n",
-    ),
-    (
         "sr b http://b --public-key thumb",
         ("POST", "/swarms", {"status": "registered", "swarm_name": "b"}),
         {"name": "b", "base_url": "http://b", "volatile": False, "public_key": "thumb"},
         "swarm b registered\n",
-    ),
-    (
-        "sr b http://b",
-        ("POST", "/swarms", {"status": "registered", "swarm_name": "b"}),
-        {"name": "b", "base_url": "http://b", "volatile": False},
-        "swarm b registered\n",
-    ),
-    (
-        "swarm-dump",
-        ("GET", "/swarms/dump", {"status": "dumped", "swarm_name": "a"}),
-        None,
-        "swarm 'a' dumped\n",
-    ),
-    (
-        'swarm-load-from-json \'{"name": "a"}\'',
-        ("POST", "/swarms/load", {"status": "success", "swarm_name": "a"}),
-        {"json": '{"name": "a"}'},
-        "swarm 'a' loaded\n",
-    ),
-    (
-        "message-interswarm hello '[\"agent@remote\"]' token -s Hi",
-        ("POST", "/interswarm/message", {"response": "hello yourself", "events": None}),
-        {"body": "hello", "user_token": "token", "targets": ["agent@remote"], "subject": "Hi"},
-        "hello yourself\n",
     ),
     (
         "mi hello a@b,c@d token -t broadcast --json",
@@ -112,12 +76,6 @@ CASES = [
             "parallel_tool_calls": False,
             "metadata": {},
         },
-        "Sunny.\npay({})\n",
-    ),
-    (
-        "r '[]' '[]' -tc '{\"type\": \"function\"}'",
-        ("POST", "/responses", RESPONSE),
-        {"input": [], "tools": [], "tool_choice": {"type": "function"}},
         "Sunny.\npay({})\n",
     ),
 ]

@@ -41,19 +41,6 @@ def test_lead_is_the_lead_of_that_team_and_what_the_lead_is_called() -> None:
     assert TEAMS.message("editor", "alpha", "writer").sender == "editor"
 
 
-def test_nobody_writes_to_oneself() -> None:
-    for name, to in (("boss", LEAD), ("boss", "boss"), ("writer", "writer")):
-        with pytest.raises(UnknownTeammate):
-            TEAMS.message(name, "alpha", to)
-
-
-def test_a_broadcast_reaches_the_members_and_the_lead() -> None:
-    assert TEAMS.broadcast("boss", "alpha", exclude_self=False).reached == ["writer", "editor"]
-    own = TEAMS.broadcast("writer", "alpha", exclude_self=False)
-    assert own.reached == ["writer", "editor", LEAD] and own.recipients[-1] == "boss"
-    assert TEAMS.broadcast("writer", "alpha", exclude_self=True).reached == ["editor", LEAD]
-
-
 def test_whoever_is_in_no_team_has_no_teammates() -> None:
     assert [team.team_id for team in TEAMS.teams_of("editor")] == ["alpha", "beta"]
     assert TEAMS.are_teammates("editor", "clerk") and not TEAMS.are_teammates("writer", "clerk")

@@ -3,11 +3,9 @@
 import asyncio
 import json
 import signal
-import tempfile
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -17,8 +15,7 @@ from mail.core.tasks import TaskState
 from mail.db.postgres import driver as postgres
 from mail.db.postgres import writer as postgres_writer
 from mail.db.postgres.connect import as_store_error
-from mail.db.postgres.dialect import jsonb_text, moment
-from mail.db.postgres.driver import PostgresStore, Reader
+from mail.db.postgres.driver import PostgresStore
 from mail.db.postgres.writer import _OutcomeUnknown
 from mail.db.records import HistoryRow
 from mail.errors import ConfigError, StoreError
@@ -375,30 +372,6 @@ class TestClosing:
         finally:
             await asyncio.to_thread(cluster.start)
 
-    async def test_a_reader_takes_no_more_afterwards(
-        self, store: PostgresStore, rows: Rows
-    ) -> None:
-        session = store.driver._session
-        assert session is not None
-        await store.close()
-
-        async def look(connection: Any) -> Any:
-            return await connection.fetchval("SELECT 1")
-
-        with pytest.raises(StoreError, match="the store is closed"):
-            await session.reader.run(look)
-        with pytest.raises(StoreError, match="the store is closed"):
-            await Reader(session.pool, session.loop).run(look)  # whose loop is closed
-
-    def test_a_cluster_that_cannot_be_made_leaves_nothing(
-        self, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-        monkeypatch.setattr(Cluster, "_initialise", lambda self: (self.folder / "no" / "x").mkdir())
-        with pytest.raises(FileNotFoundError):
-            Cluster()
-        assert list(tmp_path.iterdir()) == []
-
     def test_a_lost_connection_is_named(self) -> None:
         lost = asyncpg.ConnectionDoesNotExistError("connection was closed")
         assert str(as_store_error(lost)).endswith(": ConnectionDoesNotExistError (08003)")
@@ -439,38 +412,22 @@ class TestValues:
             {"role": "tool", "x": "a\ufffdb \ufffd", "n": [None, 2.5, 2]}
         ]
 
-    def test_ordinary_json_stays_as_it_is(self) -> None:
-        for text in ('{"b": 1, "a": "\\u00e9"}', '["1e5 NULL"]', "[]"):
-            assert jsonb_text(text) == text
-
-    def test_the_usual_time_needs_no_text_beside_it(self) -> None:
-        assert moment("2026-01-01T10:00:00.123456+00:00")[1] is None
-
 
 class TestOpening:
-    @pytest.mark.parametrize(("durability", "expected"), [("full", "on"), ("normal", "off")])
+    @pytest.mark.parametrize(
+        ("durability", "default", "expected"),
+        [("full", "", "on"), ("full", "&synchronous_commit=off", "on"), ("normal", "", "off")],
+    )
     async def test_durability_decides_whether_a_commit_waits_for_the_disk(
-        self, url: str, durability: Any, expected: str
+        self, url: str, durability: Any, default: str, expected: str
     ) -> None:
-        store = PostgresStore(url, durability=durability)
+        store = PostgresStore(url + default, durability=durability)
         await store.open()
 
         async def look(connection: Any) -> Any:
             return await connection.fetchval("SHOW synchronous_commit")
 
         assert await store.driver._session.writer.run(look) == expected
-        await store.close()
-
-    async def test_full_durability_does_not_rely_on_the_servers_default(
-        self, cluster: Cluster
-    ) -> None:
-        store = PostgresStore(cluster.schema() + "&synchronous_commit=off")
-        await store.open()
-
-        async def look(connection: Any) -> Any:
-            return await connection.fetchval("SHOW synchronous_commit")
-
-        assert await store.driver._session.writer.run(look) == "on"
         await store.close()
 
     async def test_a_failure_to_connect_tells_no_secret(self, cluster: Cluster) -> None:

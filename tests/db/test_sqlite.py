@@ -6,7 +6,6 @@ import re
 import signal
 import sqlite3
 import subprocess
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,7 +15,7 @@ import pytest
 from mail.core.tasks import TaskState
 from mail.db.desk import DeskPost, LetterFilter, LetterRow
 from mail.db.desk_search import LetterQuery
-from mail.db.records import IdempotencyRow, Owner, TokenRow
+from mail.db.records import Owner, TokenRow
 from mail.db.sqlite.driver import SQLiteStore
 from mail.db.sqlite.writer import Work
 from mail.errors import StoreError, StoreLocked
@@ -166,19 +165,6 @@ class TestGroupCommit:
         assert statements.count("COMMIT") == 3
         assert len(wakeups) == 3
         assert len(await store.list_tasks(rows.alice)) == 100
-
-    async def test_what_one_pass_of_the_loop_hands_in_is_one_commit(
-        self, store: SQLiteStore, rows: Rows
-    ) -> None:
-        statements: list[str] = []
-        await write(store, lambda c: c.connection.set_trace_callback(statements.append))
-        statements.clear()
-        posts = []
-        for n in range(10):
-            posts.append(asyncio.ensure_future(store.commit(rows.post(f"t{n}"))))
-            posts[-1].get_loop().call_soon(time.sleep, 0.005)  # the thread has time to begin
-        await asyncio.gather(*posts)
-        assert statements.count("COMMIT") == 1
 
     async def test_closing_commits_what_was_handed_in_just_before(
         self, store: SQLiteStore, rows: Rows
@@ -432,17 +418,3 @@ class TestPlans:
         texts = [text for text in seen if not text.startswith(("BEGIN", "COMMIT", "--"))]
         plans = [query(store, f"EXPLAIN QUERY PLAN {text}") for text in texts]
         return " ".join(row[3] for rows in plans for row in rows)
-
-
-@pytest.mark.parametrize(("once", "statements"), [(None, 4), (IdempotencyRow("k", "f", "now"), 5)])
-async def test_a_key_costs_one_statement_and_none_costs_nothing(
-    store: SQLiteStore, rows: Rows, once: IdempotencyRow | None, statements: int
-) -> None:
-    """Accepting a message: a look for the task, it, the delivery, the event; and the key."""
-    seen: list[str] = []
-    await write(store, lambda cursor: cursor.connection.set_trace_callback(seen.append))
-    seen.clear()
-    post = rows.post(new=True, deliveries=(rows.mail(),), events=(rows.event(),), once=once)
-    await store.commit(post)
-    assert [seen[0], seen[-1]] == ["BEGIN IMMEDIATE", "COMMIT"]
-    assert len(seen[1:-1]) == statements, seen

@@ -271,13 +271,6 @@ class TestSwarms:
             f"{path} is in use by {process} (swarm 'alpha'); stop it, or name another database file"
         )
 
-    async def test_a_hard_link_is_refused(self, path: Path, alpha: subprocess.Popen[str]) -> None:
-        other = path.with_name("other.db")
-        other.hardlink_to(path)
-        for swarm in ("alpha", "beta"):
-            with pytest.raises(StoreError, match=r"swarm 'alpha' in|a hard link"):
-                await SQLiteStore(other, swarm=swarm).open()
-
     async def test_names_that_no_file_could_have_are_told_apart(self, path: Path) -> None:
         names = ["a", "A", "a/b", "a_b", "a b", "..", "x" * 200, "y" * 200, "\u00e9", "e\u0301"]
         stores = [SQLiteStore(path, swarm=name) for name in names]

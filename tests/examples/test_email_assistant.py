@@ -357,15 +357,6 @@ async def test_4_edit_replaces_the_call(world: World) -> None:
     assert await world.feedback() == [("edit", "response_preferences")]
 
 
-async def test_4_an_edited_meeting_is_scheduled_as_edited(world: World) -> None:
-    world.play([call("schedule_meeting_tool", **MEETING)])
-    await world.handle()
-    args = {**MEETING, "end_time": "2030-03-05T14:15:00"}
-    await world.answer("edit", {"action": "schedule_meeting_tool", "args": args})
-    assert "14:00 to 14:15" in results_of(world)[0]
-    assert await world.feedback() == [("edit", "cal_preferences")]
-
-
 @pytest.mark.parametrize(
     "made",
     [

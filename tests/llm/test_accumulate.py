@@ -8,7 +8,7 @@ import pytest
 from mail.core.call_context import NullSink
 from mail.core.usage import Usage
 from mail.errors import ModelError
-from mail.llm import completions, responses
+from mail.llm import responses
 from mail.llm.ask import agent_output, collect
 from mail.llm.request import (
     BuiltinCall,
@@ -19,14 +19,9 @@ from mail.llm.request import (
     ModelReply,
     Speech,
     Thought,
-    Wire,
 )
-from tests.llm.streams import chat_events, collected, read, responses_events, stream_of
+from tests.llm.streams import collected, read, responses_events
 from tests.llm.support import Recorder
-from tests.support.payloads import load_payload, names_of
-
-WIRES: tuple[Wire, ...] = ("completions", "responses", "anthropic")
-PAYLOADS = [(wire, name) for wire in WIRES for name in names_of(wire)]
 
 
 def signed(text: str, signature: str) -> dict[str, Any]:
@@ -171,11 +166,6 @@ async def test_missing_and_repeated_ids_of_items_are_replaced_in_the_history_too
     assert [call.create_response_msg("ok")["call_id"] for call in calls] == ids
 
 
-async def test_blank_reasoning_is_dropped() -> None:
-    reply = await collected(Delta(reasoning=" \n"), Delta(calls=(CallPiece(0, "a", "f"),)))
-    assert reply.parts == (FunctionCall("a", "f", ""),)
-
-
 async def test_halves_of_a_character_in_two_pieces_become_one() -> None:
     halves = "\ud83d", "\ude00"
     reply = await collected(
@@ -228,13 +218,6 @@ async def test_a_restart_forgets_everything_before_it() -> None:
     assert (sink.thoughts, sink.texts) == (["why"], ["new"])
 
 
-async def test_the_sink_gets_every_piece_as_it_comes() -> None:
-    sink = Recorder()
-    events = chat_events({"reasoning_content": "h"}, {"reasoning_content": "m"}, {"content": "a"})
-    await collect(stream_of(map(completions.decode, events)), sink)
-    assert (sink.thoughts, sink.texts) == (["h", "m"], ["a"])
-
-
 async def test_a_failure_ends_the_stream_and_closes_it() -> None:
     closed: list[bool] = []
 
@@ -271,16 +254,3 @@ async def test_summary_deltas_are_joined_without_anything_between() -> None:
 
 def kinds_of(reply: ModelReply) -> list[type]:
     return [type(part) for part in reply.parts]
-
-
-@pytest.mark.parametrize(("wire", "name"), PAYLOADS)
-async def test_mappings_and_objects_of_a_payload_read_the_same(wire: Wire, name: str) -> None:
-    events = load_payload(wire, name).events
-    plain = await read(wire, events)
-    of_objects = await read(wire, events, objects=True)
-    assert plain.parts
-    assert kinds_of(plain) == kinds_of(of_objects)
-    assert (plain.text, plain.calls) == (of_objects.text, of_objects.calls)
-    assert (plain.wire, plain.finish, plain.usage) == (wire, of_objects.finish, of_objects.usage)
-    first, second = agent_output(plain, "step"), agent_output(of_objects, "step")
-    assert [call.model_dump() for call in first[1]] == [call.model_dump() for call in second[1]]

@@ -17,7 +17,6 @@ from mail.llm.failures import Named, RefusedCall
 from mail.llm.fallback import REMEMBERED, Adaptations, Changed, Place, Tries
 from mail.llm.litellm_model import LiteLLMModel, close_clients
 from mail.llm.profiles import UNKNOWN, Profile
-from mail.llm.resolve import model_for
 from mail.llm.retry import RetryPolicy
 from mail.llm.script import call, otherwise, say, think, when
 from mail.llm.settings import LLMSettings
@@ -421,12 +420,6 @@ async def test_groqs_refusal_of_text_at_a_forced_end_completes_the_task(
         await swarm.shutdown()
     assert (outcome.subject, outcome.body) == ("::task_complete::", text)
     assert unlisted.statuses.count(400) == 1
-
-
-def test_models_of_one_process_share_what_they_learnt() -> None:
-    one, other = model_for("openai/a"), model_for("openai/b")
-    assert vars(one)["_adaptations"] is vars(other)["_adaptations"]
-    assert vars(LiteLLMModel())["_adaptations"] is vars(one)["_adaptations"]
 
 
 THINKING = Profile(

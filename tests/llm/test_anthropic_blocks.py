@@ -1,6 +1,5 @@
 """Anthropic's blocks keep their order, there and back, through LiteLLM's own conversion."""
 
-import copy
 import json
 from typing import Any
 
@@ -8,11 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mail.core.tools.call import INVALID_JSON_KEY
 from mail.core.usage import Usage
 from mail.llm.anthropic import (
     assistant_message,
-    decode,
     encode,
     server_tool,
     with_results,
@@ -34,7 +31,7 @@ from tests.llm.blocks import (
     replied,
     sent,
 )
-from tests.llm.streams import anthropic_events, as_mappings, as_objects, read
+from tests.llm.streams import anthropic_events, read
 from tests.llm.support import CLAUDE, ask
 
 _texts = st.text(min_size=1).filter(str.strip)
@@ -106,14 +103,6 @@ def _joined(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
 # --- stream and entry ---
 
 
-def test_chunks_read_alike_as_objects_and_as_a_proxy_sends_them() -> None:
-    events = anthropic_events(THOUGHT, HIDDEN, SAID, SERVER_USE, FOUND, USE)
-    of_objects = map(decode, as_objects("anthropic", events))
-    of_mappings = map(decode, as_mappings("anthropic", events))
-    assert list(of_objects) == list(of_mappings)
-    assert all(delta.wire == "anthropic" for delta in map(decode, as_objects("anthropic", events)))
-
-
 async def test_usage_and_the_reason_for_the_end_are_read() -> None:
     reply = await read("anthropic", anthropic_events(SAID, stop="max_tokens"), objects=True)
     assert reply.finish == "length"
@@ -137,14 +126,6 @@ def test_ends_of_texts_are_told_only_where_they_matter() -> None:
     assert told(cited, cited) == [("content_block_stop", cited["citations"])] * 2
 
 
-@pytest.mark.parametrize("objects", [False, True])
-async def test_broken_arguments_are_marked_and_the_history_stays_valid(objects: bool) -> None:
-    events = anthropic_events({**USE, "input": '{"a": '})
-    (call,) = agent_output(await read("anthropic", events, objects=objects))[1]
-    assert call.tool_args == {INVALID_JSON_KEY: '{"a": '}
-    assert call.completion["content"] == [{**USE, "input": call.tool_args}]
-
-
 async def test_a_call_without_arguments_has_none() -> None:
     (call,) = agent_output(await read("anthropic", anthropic_events({**USE, "input": ""})))[1]
     assert call.tool_args == {}
@@ -159,17 +140,6 @@ def test_the_entry_leaves_out_what_may_not_go_back() -> None:
     empty = assistant_message(ModelReply(parts=(Thought("unsigned"),), wire="anthropic"))
     assert len(empty["content"]) == 1
     assert empty["content"][0]["text"].strip()
-
-
-def test_the_entry_shares_nothing_with_the_reply() -> None:
-    reply = ModelReply(
-        parts=(Thought("hm", copy.deepcopy(THOUGHT)), BuiltinResult(copy.deepcopy(FOUND))),
-        wire="anthropic",
-    )
-    entry = assistant_message(reply)
-    entry["content"][0]["thinking"] = "changed"
-    entry["content"][1]["content"].clear()
-    assert assistant_message(reply)["content"] == [THOUGHT, FOUND]
 
 
 # --- tools of the provider's own ---

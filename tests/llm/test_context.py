@@ -63,10 +63,6 @@ def test_tokens_are_counted_offline(model: str, monkeypatch: pytest.MonkeyPatch)
     assert asked == []
 
 
-def entry(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": text}
-
-
 class Counter:
     """Counts one token for four bytes, and remembers what it was asked."""
 
@@ -84,36 +80,6 @@ async def measured(gauge: Gauge, history: list[dict[str, Any]], model: str = "m"
     gauge.observe(model, history)
     await gauge.count_all(history)
     return gauge.tokens(0)
-
-
-async def test_each_entry_is_counted_once_and_never_on_the_event_loop() -> None:
-    count = Counter()
-    gauge = Gauge(count)
-    history: list[dict[str, Any]] = []
-    for turn in range(20):
-        history.append(entry(f"mail {turn}"))
-        await measured(gauge, [dict(e) for e in history])
-    assert len(count.texts) == 20
-    assert threading.main_thread() not in count.threads
-    assert gauge.tokens(5, 10) == sum(len(text) // 4 for text in count.texts[5:10])
-
-
-@pytest.mark.parametrize(
-    "other", [[entry("x")], [entry("a"), entry("B")], [entry("a"), entry("B"), entry("c")], []]
-)
-async def test_another_history_is_measured_anew(other: list[dict[str, Any]]) -> None:
-    gauge = Gauge(Counter())
-    await measured(gauge, [entry("a"), entry("b")])
-    assert await measured(gauge, other) == await measured(Gauge(Counter()), other)
-    assert gauge.bytes_from(0) >= gauge.tokens(0)
-
-
-async def test_another_model_counts_anew() -> None:
-    count = Counter()
-    gauge = Gauge(count)
-    await measured(gauge, [entry("a")], "one")
-    await measured(gauge, [entry("a")], "two")
-    assert len(count.texts) == 2
 
 
 @pytest.mark.parametrize(

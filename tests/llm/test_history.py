@@ -14,9 +14,7 @@ from mail.llm.history import (
     Replied,
     Said,
     conversation,
-    is_reply_item,
     parse_arguments_text,
-    plain_copy,
     text_of,
     written_arguments,
 )
@@ -155,15 +153,6 @@ def test_the_text_of_a_reply_leaves_out_its_reasoning() -> None:
     assert text_of({"role": "assistant", "content": blocks}) == "So."
 
 
-def test_only_output_items_are_reply_items() -> None:
-    assert is_reply_item(said_item("x"))
-    assert is_reply_item(SEARCH_ITEM)
-    assert not is_reply_item({"type": "message", "role": "user", "content": "x"})
-    assert not is_reply_item(USER)
-    assert not is_reply_item(called("a"))
-    assert not is_reply_item(output("a"))
-
-
 def test_a_long_history_of_one_id_takes_linear_time() -> None:
     """Some providers number the calls of every reply anew."""
     history = [entry for _ in range(20_000) for entry in (called("call_0"), result("call_0"))]
@@ -214,14 +203,6 @@ def test_good_arguments_stay_as_the_model_wrote_them(arguments: dict[str, Any]) 
         return
     assert parse_arguments_text(text) == arguments
     assert written_arguments(f" {text}\n") == f" {text}\n"
-
-
-def test_copies_share_nothing() -> None:
-    value = {"a": [{"b": (1, {"c": 2})}]}
-    copied = plain_copy(value)
-    assert copied == {"a": [{"b": [1, {"c": 2}]}]}
-    copied["a"][0]["b"][1]["c"] = 3
-    assert value == {"a": [{"b": (1, {"c": 2})}]}
 
 
 NAMES = {

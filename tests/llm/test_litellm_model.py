@@ -1,6 +1,5 @@
 """The LiteLLM adapter, over HTTP to a provider that misbehaves on demand."""
 
-import asyncio
 import logging
 
 import pytest
@@ -13,7 +12,7 @@ from mail.llm.request import ModelReply
 from mail.llm.retry import RetryPolicy
 from mail.llm.script import otherwise, say
 from mail.llm.settings import LLMSettings
-from tests.llm.support import Recorder, ask
+from tests.llm.support import ask
 from tests.support.provider import FakeProvider, Fault
 
 QUICK = RetryPolicy(base=0.001, cap=0.01)
@@ -21,18 +20,6 @@ QUICK = RetryPolicy(base=0.001, cap=0.01)
 
 async def reply_of(**changes: object) -> ModelReply:
     return await collect(LiteLLMModel(QUICK).stream(ask(**changes)), NullSink())
-
-
-async def test_the_provider_gets_system_prompt_tools_and_choice_and_always_streams(
-    provider: FakeProvider,
-) -> None:
-    await reply_of()
-    (seen,) = provider.requests
-    assert seen.messages[0] == {"role": "system", "content": "Be brief."}
-    assert seen.tool_names == ["look_up"]
-    assert seen.body["tool_choice"] == "required"
-    assert seen.body["stream"] is True
-    assert seen.headers["authorization"] == "Bearer sk-environment-key-0123456789"
 
 
 async def test_the_pause_follows_retry_after(provider: FakeProvider) -> None:
@@ -62,25 +49,6 @@ async def test_a_stream_that_falls_silent_is_tried_again(provider: FakeProvider)
     assert [seen.outcome for seen in provider.requests] == ["client_gone", "complete"]
 
 
-async def test_cancelling_closes_the_connection_and_silences_the_sink(
-    provider: FakeProvider,
-) -> None:
-    provider.script = [otherwise(say("word " * 2000, delay=0))]
-    provider.faults.append(Fault(token_delay=0.01))
-    sink = Recorder()
-    heard = asyncio.Event()
-    sink.on_text = heard.set
-    call_task = asyncio.create_task(collect(LiteLLMModel().stream(ask()), sink))
-    await heard.wait()
-    call_task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await call_task
-    known = len(sink.texts)
-    await asyncio.wait_for(provider.ended(1), 20)
-    assert provider.requests[0].outcome == "client_gone"
-    assert len(sink.texts) == known
-
-
 async def test_a_proxy_gets_the_callers_token(
     provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,15 +60,16 @@ async def test_a_proxy_gets_the_callers_token(
     assert seen.headers["authorization"] == "Bearer user-token-1"
 
 
+@pytest.mark.parametrize("key", ["proxy-key-1", "none"])  # a proxy that needs none takes any text
 async def test_a_proxy_without_user_token_gets_its_own_key(
-    provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
+    provider: FakeProvider, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
     monkeypatch.setenv("LITELLM_PROXY_API_BASE", provider.base_url)
-    monkeypatch.setenv("LITELLM_PROXY_API_KEY", "proxy-key-1")
+    monkeypatch.setenv("LITELLM_PROXY_API_KEY", key)
     await reply_of(model="litellm_proxy/some-alias", use_proxy=True)
     (seen,) = provider.requests
     assert seen.model == "some-alias"
-    assert seen.headers["authorization"] == "Bearer proxy-key-1"
+    assert seen.headers["authorization"] == f"Bearer {key}"
 
 
 async def test_no_secret_gets_into_an_error_or_a_log_line(
@@ -119,28 +88,9 @@ async def test_no_secret_gets_into_an_error_or_a_log_line(
     )
 
 
-async def test_a_missing_key_is_told_at_once(
-    provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY")
-    with pytest.raises(ModelError, match="OPENAI_API_KEY") as caught:
-        await reply_of()
-    assert caught.value.status == 401
-    assert provider.requests == []
-
-
 async def test_an_unknown_provider_is_told_at_once() -> None:
     with pytest.raises(ModelError, match="nonsense-model"):
         await reply_of(model="nonsense-model")
-
-
-async def test_effort_goes_to_providers_without_a_thinking_budget(
-    provider: FakeProvider,
-) -> None:
-    await reply_of(settings=LLMSettings.resolve("low"))
-    body = provider.requests[0].body
-    assert body["reasoning_effort"] == "low"
-    assert not {"thinking", "max_tokens"} & body.keys()
 
 
 async def test_calls_do_not_touch_the_librarys_global_settings(provider: FakeProvider) -> None:

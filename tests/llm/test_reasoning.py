@@ -1,20 +1,14 @@
 """Reasoning goes with the call it led to: the sequences of reasoning-trace-findings.md."""
 
 import json
-import uuid
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from mail.core.tools.call import AgentToolCall
-from mail.llm.ask import agent_output, attributed
+from mail.llm.ask import agent_output
 from mail.llm.request import (
-    BuiltinCall,
-    BuiltinResult,
-    FunctionCall,
-    Speech,
-    Thought,
     Wire,
 )
 from tests.llm.streams import anthropic_events, read, responses_events
@@ -56,11 +50,6 @@ def reasoning_item(item_id: str, *summaries: str) -> dict[str, Any]:
 def search_item(item_id: str = "ws_1", query: str = "python 3.13") -> dict[str, Any]:
     action = {"type": "search", "query": query}
     return {"id": item_id, "type": "web_search_call", "status": "completed", "action": action}
-
-
-def code_item(item_id: str = "ci_1") -> dict[str, Any]:
-    run = {"code": "1+1", "container_id": "cntr", "outputs": [{"type": "logs", "logs": "2"}]}
-    return {"id": item_id, "type": "code_interpreter_call", "status": "completed", **run}
 
 
 def call_item(call_id: str, name: str = "analyze_tradeoffs", **given: Any) -> dict[str, Any]:
@@ -137,11 +126,6 @@ async def test_claude_turn_one_thinks_before_the_search_and_before_the_call(obje
     assert all(call.completion == {"role": "assistant", "content": blocks} for call in calls)
 
 
-async def test_a_call_without_thinking_before_it_has_none() -> None:
-    assert traces(await anthropic_calls(tool_use("t1"))) == [("analyze_tradeoffs", None, None)]
-    assert traces(await responses_calls(call_item("c1"))) == [("analyze_tradeoffs", None, None)]
-
-
 async def test_several_blocks_before_one_call_all_go_to_it() -> None:
     calls = await anthropic_calls(thinking("one"), thinking("two"), tool_use("t1"))
     assert calls[0].reasoning == ["one", "two"]
@@ -186,60 +170,6 @@ async def test_text_between_calls_is_preamble_and_leaves_the_reasoning_alone() -
     ]
 
 
-async def test_what_a_search_found_is_history_and_no_call() -> None:
-    calls = await anthropic_calls(*search_use(), tool_use("t1"))
-    assert [call.tool_name for call in calls] == ["web_search_call", "analyze_tradeoffs"]
-    kinds = [block["type"] for block in calls[0].completion["content"]]
-    assert kinds == ["server_tool_use", "web_search_tool_result", "tool_use"]
-
-
-async def test_of_parallel_calls_the_first_gets_the_reasoning() -> None:
-    calls = await anthropic_calls(thinking("both"), tool_use("t1"), tool_use("t2"))
-    assert [call.reasoning for call in calls] == [["both"], None]
-    calls = await responses_calls(
-        reasoning_item("rs_1", "both"), call_item("c1"), call_item("c2"), search_item()
-    )
-    assert [call.reasoning for call in calls] == [["both"], None, None]
-
-
-@OBJECTS
-@pytest.mark.parametrize("whole_items", [True, False], ids=["items", "deltas-only"])
-async def test_an_answer_gets_the_reasoning_before_it(objects: bool, whole_items: bool) -> None:
-    items = [reasoning_item("rs_1", "All is done."), message_item("Here you are.")]
-    calls = await responses_calls(*items, objects=objects, whole_items=whole_items)
-    assert traces(calls) == [("text_output", ["All is done."], None)]
-    assert calls[0].tool_args == {"content": "Here you are."}
-    assert uuid.UUID(calls[0].tool_call_id)
-
-
-@OBJECTS
-async def test_text_behind_built_in_tools_is_the_answer(objects: bool) -> None:
-    """Nothing is left to be run, so the answer must not get lost (and the task not stall)."""
-    calls = await responses_calls(
-        reasoning_item("rs_1", "look"),
-        search_item(),
-        code_item(),
-        reasoning_item("rs_2", "sum up"),
-        message_item("It is 2."),
-        objects=objects,
-    )
-    assert traces(calls) == [
-        ("web_search_call", ["look"], None),
-        ("code_interpreter_call", None, None),
-        ("text_output", ["sum up"], None),
-    ]
-    outputs = [{"type": "logs", "logs": "2"}]
-    assert calls[1].tool_args == {"code": "1+1", "outputs": outputs, "status": "completed"}
-    calls = await anthropic_calls(
-        thinking("look"), *search_use(), text("It is"), text(" 2."), stop="end_turn"
-    )
-    assert traces(calls) == [
-        ("web_search_call", ["look"], None),
-        ("text_output", None, None),
-    ]
-    assert calls[1].tool_args == {"content": "It is 2."}
-
-
 async def test_claude_runs_code_and_other_tools_of_its_own() -> None:
     ran = {"type": "bash_code_execution_result", "stdout": "2\n", "stderr": "", "return_code": 0}
     blocks = [
@@ -266,23 +196,6 @@ async def test_claude_runs_code_and_other_tools_of_its_own() -> None:
     assert calls[0].completion["content"] == blocks
 
 
-@pytest.mark.parametrize("wire", ["anthropic", "responses"])
-async def test_nothing_of_the_reasoning_gets_into_the_arguments(wire: Wire) -> None:
-    if wire == "anthropic":
-        calls = await anthropic_calls(
-            thinking("secret"), text("aside"), *search_use(), redacted(), tool_use("t1", a=1)
-        )
-    else:
-        calls = await responses_calls(
-            reasoning_item("rs_1", "secret"), message_item("aside"), search_item(), call_item("c1")
-        )
-    for call in calls:
-        assert "secret" not in json.dumps(call.tool_args)
-        assert "aside" not in json.dumps(call.tool_args)
-        assert not {"reasoning", "thinking_blocks", "preamble"} & call.tool_args.keys()
-        assert call.completion or call.responses
-
-
 async def test_blank_summaries_count_for_nothing() -> None:
     calls = await responses_calls(
         reasoning_item("rs_1"), reasoning_item("rs_2", " \n"), call_item("c1")
@@ -290,31 +203,6 @@ async def test_blank_summaries_count_for_nothing() -> None:
     assert calls[0].reasoning is None
     kept = [item["id"] for item in calls[0].responses]
     assert kept == ["rs_1", "rs_2", "fc_c1"]
-
-
-def test_attribution_is_one_pass_over_the_parts() -> None:
-    first, second = FunctionCall("a", "f", "{}"), BuiltinCall("b", "web_search_call", {}, {})
-    parts = [
-        Thought("r1"),
-        Speech(" s1 "),
-        Thought("  "),
-        Speech("\n"),
-        Speech("s2"),
-        first,
-        second,
-        BuiltinResult({"tool_use_id": "b"}),
-        Thought("r2"),
-        Speech("tail "),
-        Thought("r3"),
-        Speech("end"),
-    ]
-    calls, reasoning, tail = attributed(parts)
-    assert [(one.call, one.reasoning, one.preamble) for one in calls] == [
-        (first, ("r1",), "s1\ns2"),
-        (second, (), ""),
-    ]
-    assert (reasoning, tail) == (("r2", "r3"), "tail end")
-    assert attributed([]) == ([], (), "")
 
 
 PAYLOADS = [
@@ -370,11 +258,3 @@ async def test_recorded_replies_give_each_call_its_reasoning(objects: bool) -> N
             ("look_up", ["Now the word itself.", "[redacted thinking]"], None),
         ],
     }
-
-
-async def test_text_with_citations_is_the_answer_as_a_whole() -> None:
-    payload = load_payload("anthropic", "cited")
-    text, calls = agent_output(await read("anthropic", payload.events))
-    assert text == "As far as is known, it is a bristlecone pine."
-    assert [call.tool_name for call in calls] == ["web_search_call", "text_output"]
-    assert calls[0].completion["content"] == payload.body["content"]

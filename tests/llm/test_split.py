@@ -12,7 +12,6 @@ from tests.llm.histories import (
     answer,
     chat,
     histories,
-    items,
     replied,
 )
 
@@ -73,33 +72,6 @@ def test_each_part_reads_as_it_did_in_the_whole(history: list[Entry], keep: int)
         for exchange in conversation(history[:cut])
         if isinstance(exchange, Replied)
     )
-
-
-def test_nothing_is_cut_off_a_short_history() -> None:
-    assert split_at([], 4) == 0
-    assert split_at([USER, *chat(), USER, *chat()], 4) == 0
-    assert split_at([SYSTEM, USER, *chat(), USER], 3) == 0
-
-
-def test_exchanges_stay_whole() -> None:
-    exchange = [USER, *items("a", "b"), answer(items, "a"), answer(items, "b")]
-    history = exchange * 2
-    for keep in range(1, len(exchange) + 1):
-        assert split_at(history, keep) == len(exchange)
-    assert split_at(history, len(exchange) + 1) == 0
-
-
-def test_a_breakpoint_holds_the_cut_back_until_its_result_is_there() -> None:
-    history = [USER, *chat(), USER, *chat("bp"), USER, *chat(), USER, *chat()]
-    assert split_at(history, 2) == 2
-    resumed = [*history, answer(chat, "bp"), *chat(), USER, *chat()]
-    assert split_at(resumed, 2) == 10
-
-
-def test_a_call_that_nobody_answers_may_give_way() -> None:
-    history = [USER, *chat("bp"), USER, *chat(), USER, *chat()]
-    assert split_at(history, 2) == 0
-    assert split_at(history, 2, wait=False) == 4
 
 
 def test_the_same_id_in_two_turns_counts_for_each() -> None:

@@ -18,21 +18,6 @@ MCP = {"type": "mcp", "server_label": "docs", "allowed_tools": ["a"]}
 WIRES: tuple[Wire, ...] = ("completions", "responses", "anthropic")
 
 
-def test_flat_tools_become_nested() -> None:
-    assert nested_tool(FLAT) == {
-        "type": "function",
-        "function": {"name": "look_up", "parameters": {"type": "object"}, "strict": False},
-    }
-    assert nested_tool(TOOL) == TOOL
-
-
-def test_nested_tools_become_flat() -> None:
-    body = TOOL["function"]
-    assert isinstance(body, dict)
-    assert flat_tool(TOOL) == {"type": "function", **body}
-    assert flat_tool(FLAT) == FLAT
-
-
 @pytest.mark.parametrize("given", [True, False, None])
 @pytest.mark.parametrize("nested", [True, False])
 def test_strict_is_always_said_in_the_flat_layout(given: bool | None, nested: bool) -> None:
@@ -55,16 +40,6 @@ def test_the_first_declaration_of_a_name_stays() -> None:
     tools = ToolSet([TOOL, other, SEARCH, {**SEARCH, "max_uses": 1}, CODE, CODE])
     assert tools.for_wire("completions") == [TOOL, SEARCH, CODE, CODE]
     assert [choice_name(dict(tool)) for tool in tools] == ["look_up", "web_search", None, None]
-
-
-def test_a_tool_set_is_a_sequence_of_nested_tools() -> None:
-    tools = ToolSet([FLAT, SEARCH])
-    assert len(tools) == 2
-    assert tools[0] == nested_tool(FLAT)
-    assert list(tools[:1]) == [nested_tool(FLAT)]
-    assert tools
-    assert not ToolSet()
-    assert list(ToolSet(tools)) == list(tools)
 
 
 @pytest.mark.parametrize("wire", WIRES)

@@ -2,15 +2,12 @@
 
 import pytest
 
-from mail.llm import anthropic, completions, responses
 from mail.llm.profiles import UNKNOWN, Profile, profile_of
 from mail.llm.request import ToolFormat, Wire
 from mail.llm.settings import LLMSettings
-from mail.llm.wires import decoder_of, encoded
+from mail.llm.wires import encoded
 from tests.llm import support
 from tests.llm.streams import library
-
-WIRES: tuple[Wire, ...] = ("completions", "responses", "anthropic")
 
 
 @pytest.mark.parametrize(
@@ -114,8 +111,3 @@ def test_requests_are_encoded_as_the_model_can_take_them(
     assert ("input" in found) is (profile.wire == "responses")
     assert bool({"thinking", "reasoning"} & found.keys()) is thinking
     assert ("cache_control" in str(found)) is marks
-
-
-def test_each_wire_has_its_decoder() -> None:
-    decoders = [decoder_of(wire) for wire in WIRES]
-    assert decoders == [completions.decode, responses.decode, anthropic.decode]

@@ -420,19 +420,6 @@ async def test_what_is_answered_is_not_overdue(desk: MailDesk, clock: FakeClock)
     assert (receipt.answer_id, receipt.answered_at, receipt.acked_at) == (answer, clock.now(), "")
 
 
-async def test_what_nobody_acknowledged_is_overdue(desk: MailDesk, clock: FakeClock) -> None:
-    letter = (
-        await desk.broadcast_message("editor", Draft("x", wants_ack=True), ["reviewer", "tester"])
-    ).letter
-    await send(desk, "editor", "reviewer")
-    clock.advance(seconds=60)
-    await desk.acknowledge("tester", letter.letter_id)
-    (row,) = await desk.overdue("editor", 30)
-    assert (row[0].letter_id, row[1].name) == (letter.letter_id, "reviewer")
-    assert await desk.overdue("editor", 90) == []
-    assert await desk.overdue("reviewer", 30) == []
-
-
 # --- waiting ----------------------------------------------------------------------------------
 
 

@@ -328,16 +328,6 @@ async def test_a_swarm_pauses_at_parallel_breakpoints_and_goes_on(
     await swarm.shutdown()
 
 
-async def test_the_events_of_a_task_tell_the_reasoning(provider: FakeProvider) -> None:
-    provider.script = [otherwise(think("Easy."), call("task_complete", finish_message="42"))]
-    swarm = shop(OpenAIResponsesSupervisorFunction, OpenAIResponsesAgentFunction)
-    answer, events = await swarm.post_message("What is it?", task_id="t", show_events=True)
-    assert answer["message"]["body"] == "42"
-    [called] = [event for event in events if event.kind == "tool_call"]
-    assert called.extra["reasoning"] == "Easy."
-    await swarm.shutdown()
-
-
 async def test_a_changed_wiring_changes_what_the_model_is_offered(
     provider: FakeProvider, clerk: Clerks
 ) -> None:

@@ -8,7 +8,6 @@ from mail.core.actions import ActionCore
 from mail.core.call_context import current_call
 from mail.core.runtime import RunRequest, RuntimeSettings
 from mail.core.tasks import TaskState
-from mail.errors import StoreError
 from mail.testing import agent_from, replies, tool_calls
 from tests.core.runtime.metered import (
     DONE,
@@ -20,7 +19,6 @@ from tests.core.runtime.metered import (
     metered,
     tokens,
 )
-from tests.support.stores import HookedStore
 from tests.support.swarm import last_body, runtime_of, supervisor, user_message, worker
 
 ANSWER = ("send_response", {"target": "supervisor", "subject": "Re", "body": "it is done"})
@@ -283,30 +281,6 @@ async def test_a_call_that_runs_may_still_finish_the_task(store) -> None:
     await runtime.shutdown()
 
 
-async def test_breakpoint_calls_of_a_turn_that_outlives_the_budget_are_closed(store) -> None:
-    async def lead(messages, choice):
-        if "Question" in last_body(messages):
-            return None, tool_calls(*ask("worker"), *HELP, prefix="a")
-        await refused.wait()
-        return None, tool_calls(("review", {}), *HELP, prefix="b")
-
-    core = supervisor(lead)
-    core.actions = {"review": ActionCore(function=None, name="review")}
-    work = metered(replies(HELP), tokens(500))
-    runtime = runtime_of(
-        {"supervisor": core, "worker": worker(work)},
-        store=store,
-        settings=limited(100),
-        breakpoint_tools=["review"],
-    )
-    refused = after_turn(runtime, "worker", 2)
-    await run_out(runtime)
-    task = await runtime.read_task("task-1")
-    assert task.breakpoints == []
-    await check_history(store, runtime, ["supervisor", "worker"])
-    await runtime.shutdown()
-
-
 async def test_a_pause_comes_before_the_end_and_its_results_are_kept(store) -> None:
     """The call that exceeded the budget paused the task: nothing is to begin, nothing fails yet."""
 
@@ -369,43 +343,6 @@ async def test_the_request_to_finish_obeys_the_budget_and_does_not_stay_behind(s
     await richer.shutdown()
 
 
-async def test_a_request_to_finish_that_is_refused_waits_for_what_runs(store) -> None:
-    """It passes the hold of the step limit, and must not be claimed again and again."""
-    acting, release, turns = asyncio.Event(), asyncio.Event(), []
-
-    async def slow(args):
-        acting.set()
-        await release.wait()
-        return "slow result"
-
-    async def talk(messages, choice):
-        await acting.wait()
-        current_call().report(MODEL, tokens(500))
-        return None, tool_calls(ANSWER, prefix="t")
-
-    actor = worker(replies([("slow", {})]))
-    actor.actions = {"slow": ActionCore(function=slow, name="slow")}
-    lead = replies(ask("actor", "talker"))
-    agents = {"supervisor": supervisor(lead, ("actor", "talker"))}
-    agents |= {"actor": actor, "talker": worker(talk)}
-    runtime = runtime_of(agents, store=store, settings=limited(100, max_steps=3))
-    run = runtime._scheduler.run_turn
-
-    async def counted(turn):
-        await run(turn)
-        if turn.agent == "supervisor":
-            turns.append(turn.queued.finish)
-        if turn.queued.finish:
-            for _ in range(50):  # as many chances to be claimed again
-                await asyncio.sleep(0)
-            release.set()
-
-    runtime._scheduler.run_turn = counted
-    await run_out(runtime)
-    assert turns == [False, False, True]
-    await runtime.shutdown()
-
-
 @pytest.mark.parametrize("at_once", [1, 64])
 async def test_every_caller_of_an_exhausted_task_is_told(store, at_once) -> None:
     """Users' messages to two agents wait while the call that uses up the budget runs."""
@@ -433,34 +370,6 @@ async def test_every_caller_of_an_exhausted_task_is_told(store, at_once) -> None
     assert runtime.idle
     for _ in range(4):  # what still waits does not keep anybody from an answer
         await run_out(runtime, "and now?")
-    await runtime.shutdown()
-
-
-async def test_an_interrupt_that_takes_the_last_running_turn_ends_the_task(store) -> None:
-    async def lead(messages, choice):
-        if "Question" in last_body(messages):
-            return None, tool_calls(*ask("worker", "writer"), *HELP, prefix="a")
-        await refused.wait()
-        stop = {"target": "writer", "subject": "Stop", "body": "stop it"}
-        return None, tool_calls(("send_interrupt", stop), prefix="b")
-
-    async def write(messages, choice):
-        writing.set()
-        await asyncio.Event().wait()
-
-    async def work(messages, choice):
-        await writing.wait()
-        current_call().report(MODEL, tokens(500))
-        return None, tool_calls(*HELP, prefix="w")
-
-    writing = asyncio.Event()
-    agents = {"supervisor": supervisor(lead, ("worker", "writer"))}
-    agents |= {"worker": worker(work), "writer": worker(write)}
-    runtime = runtime_of(agents, store=store, settings=limited(100))
-    refused = after_turn(runtime, "worker", 2)
-    await run_out(runtime)
-    assert "turn_interrupted" in await kinds_of(runtime)
-    assert runtime.idle
     await runtime.shutdown()
 
 
@@ -495,70 +404,6 @@ async def test_after_a_crash_a_reply_in_the_journal_is_carried_out_and_nothing_m
     assert "action_complete" in [event.kind for event in events]
     assert (await check_books(second)).calls == 1
     await check_history(store, second, ["supervisor"])
-    await second.shutdown()
-
-
-async def test_after_a_crash_begun_turns_pass_mail_that_is_refused(store) -> None:
-    acting, ran = asyncio.Event(), 0
-
-    async def count(args):
-        nonlocal ran
-        ran += 1
-        acting.set()
-        if ran == 1:
-            await asyncio.Event().wait()
-        return "counted"
-
-    async def think(messages, choice):
-        await asyncio.Event().wait()
-
-    def process(**more):
-        actor = worker(metered(replies([("count", {})]), tokens(100)))
-        actor.actions = {"count": ActionCore(function=count, name="count", idempotent=True)}
-        agents = {"supervisor": supervisor(replies(ask("thinker", "actor")), ("thinker", "actor"))}
-        agents |= {"thinker": worker(think), "actor": actor}
-        return runtime_of(agents, store=store, settings=limited(100, **more))
-
-    first = process()
-    await first.open_run(RunRequest(message=user_message()))
-    await acting.wait()
-    first._scheduler.driving = False
-    for turn in list(first._scheduler.active):  # as if the process had ended here
-        turn.cancel()
-    second = process(max_concurrent_turns=1)  # the thinker's mail is older, and goes first
-    await second.start()
-    events = [event async for event in second.replay("task-1")]
-    assert events[-1].kind == "task_error"
-    assert ran == 2 and "action_complete" in [event.kind for event in events]
-    await check_history(store, second, ["supervisor", "actor"])
-    await second.shutdown()
-
-
-class BadHistory(HookedStore):
-    """Fails the first read of a history."""
-
-    failures = 1
-
-    async def history(self, *args):
-        if self.failures:
-            self.failures -= 1
-            raise StoreError("the disk is away")
-        return await self._store.history(*args)
-
-
-async def test_mail_that_a_broken_store_put_off_is_refused_like_any_other(
-    store, monkeypatch
-) -> None:
-    monkeypatch.setattr("mail.core.runtime.turn_runner._STORE_PAUSE", 0.01)
-    lead = metered(replies([DONE]), tokens(100))
-    first = runtime_of({"supervisor": supervisor(lead, ())}, store=store)
-    await first.submit_and_wait(user_message())
-    await first.shutdown()
-    second = runtime_of(
-        {"supervisor": supervisor(lead, ())}, store=BadHistory(store), settings=limited(100)
-    )
-    await run_out(second, "more")
-    assert (await second.read_task("task-1")).task_message_queue == []
     await second.shutdown()
 
 

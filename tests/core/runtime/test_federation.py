@@ -269,15 +269,16 @@ async def test_a_chain_of_swarms_answers_back_and_ends_together(store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("targets", "target", "problem"),
+    ("targets", "target", "problem", "task_id"),
     [
-        (["*@sea"], "wind@weather", "you may not write to 'wind@weather'"),
-        (["wind@weather"], "rain@weather", "you may not write to 'rain@weather'"),
-        (["*@*"], "wind@nowhere", "unknown swarm 'nowhere'"),
-        ([], "wind@weather", "You have no communication targets"),
+        (["*@sea"], "wind@weather", "you may not write to 'wind@weather'", "task-1"),
+        (["wind@weather"], "rain@weather", "you may not write to 'rain@weather'", "task-1"),
+        (["*@*"], "wind@nowhere", "unknown swarm 'nowhere'", "task-1"),
+        ([], "wind@weather", "You have no communication targets", "task-1"),
+        (["*@*"], "wind@weather", "at most 240 characters", "t" * 250),
     ],
 )
-async def test_whom_an_agent_may_not_write_to(targets, target, problem) -> None:
+async def test_whom_an_agent_may_not_write_to(targets, target, problem, task_id) -> None:
     results: list[str] = []
 
     def lead(messages: list[dict[str, Any]], choice: object) -> Calls:
@@ -288,24 +289,9 @@ async def test_whom_an_agent_may_not_write_to(targets, target, problem) -> None:
     async with Network() as network:
         harbour = network.add("harbour", lambda: {"lead": core})
         network.add("weather", lambda: {"wind": leader(echo)})
-        await harbour.runtime().submit_and_wait(question(), timeout=30)
+        await harbour.runtime().submit_and_wait(question(task_id=task_id), timeout=30)
         assert results[0].startswith("ERROR") and problem in results[0]
         assert network.moved == []
-
-
-async def test_a_task_with_a_long_id_stays_here() -> None:
-    results: list[str] = []
-
-    def lead(messages: list[dict[str, Any]], choice: object) -> Calls:
-        results.extend(m["content"] for m in messages if m.get("role") == "tool")
-        return [done("over")] if results else [ask("wind@weather")]
-
-    core = AgentCore(function=agent_from(lead), comm_targets=["*@*"], can_complete_tasks=True)
-    async with Network() as network:
-        harbour = network.add("harbour", lambda: {"lead": core})
-        network.add("weather", lambda: {"wind": leader(echo)})
-        await harbour.runtime().submit_and_wait(question(task_id="t" * 250), timeout=30)
-        assert "at most 240 characters" in results[0]
 
 
 @pytest.mark.parametrize(
@@ -482,11 +468,8 @@ async def test_no_request_is_closed_while_its_task_waits_for_its_caller(store) -
     def lead(messages: list[dict[str, Any]], choice: object) -> Calls:
         return [ask("wind@weather"), ("review", {})]
 
-    async def never(arguments: dict[str, Any]) -> str:
-        raise AssertionError("breakpoint calls are not run")
-
     def agents() -> dict[str, AgentCore]:
-        actions = {"review": ActionCore(function=never, name="review")}
+        actions = {"review": ActionCore(function=None, name="review")}
         core = AgentCore(
             function=agent_from(lead),
             comm_targets=["*@*"],
@@ -513,12 +496,19 @@ async def test_no_request_is_closed_while_its_task_waits_for_its_caller(store) -
 # --- ends ---------------------------------------------------------------------------------------
 
 
-async def test_cancelling_the_task_cancels_it_everywhere(store) -> None:
+def hanging() -> tuple[asyncio.Event, Callable[..., Any]]:
+    """Return what tells that an agent's function has begun, and that function, which hangs."""
     begun = asyncio.Event()
 
     async def hang(messages: list[dict[str, Any]], choice: object) -> Any:
         begun.set()
         await asyncio.Event().wait()
+
+    return begun, hang
+
+
+async def test_cancelling_the_task_cancels_it_everywhere(store) -> None:
+    begun, hang = hanging()
 
     def middle(subject: str, body: str) -> Calls:
         return [ask("buoy@sea")]
@@ -541,11 +531,7 @@ async def test_cancelling_the_task_cancels_it_everywhere(store) -> None:
 
 @pytest.mark.parametrize("away", [False, True])
 async def test_deleting_the_task_ends_it_everywhere(store, away) -> None:
-    begun = asyncio.Event()
-
-    async def hang(messages: list[dict[str, Any]], choice: object) -> Any:
-        begun.set()
-        await asyncio.Event().wait()
+    begun, hang = hanging()
 
     async with Network() as network:
         harbour = network.add("harbour", asking, store=store)
@@ -568,11 +554,7 @@ async def test_deleting_the_task_ends_it_everywhere(store, away) -> None:
 
 
 async def test_the_end_of_the_task_ends_what_still_goes_on_elsewhere(store) -> None:
-    begun = asyncio.Event()
-
-    async def hang(messages: list[dict[str, Any]], choice: object) -> Any:
-        begun.set()
-        await asyncio.Event().wait()
+    begun, hang = hanging()
 
     def lead(subject: str, body: str) -> Calls:
         return [ask("wind@weather"), ask("second")] if subject == "Question" else [done("enough")]
@@ -637,26 +619,23 @@ async def test_mail_for_an_ended_task_waits_in_its_stash(store) -> None:
 # --- breakpoints --------------------------------------------------------------------------------
 
 
-async def test_breakpoint_calls_of_another_swarm_are_answered_by_the_tasks_caller(store) -> None:
+def reviewing() -> dict[str, AgentCore]:
+    """Return an agent that asks for a review, and answers with what it gets."""
+
     def wind(messages: list[dict[str, Any]], choice: object) -> Calls:
         results = [m["content"] for m in messages if m.get("role") == "tool"]
         if not results:
             return [("review", {"what": "wind"})]
         return [send("send_response", "lead@harbour", f"reviewed: {results[-1]}")]
 
-    async def never(arguments: dict[str, Any]) -> str:
-        raise AssertionError("breakpoint calls are not run")
+    actions = {"review": ActionCore(function=None, name="review")}
+    return {"wind": AgentCore(agent_from(wind), comm_targets=["*@*"], actions=actions)}
 
-    def weather_agents() -> dict[str, AgentCore]:
-        action = ActionCore(function=never, name="review")
-        core = AgentCore(
-            function=agent_from(wind), comm_targets=["*@*"], actions={"review": action}
-        )
-        return {"wind": core}
 
+async def test_breakpoint_calls_of_another_swarm_are_answered_by_the_tasks_caller(store) -> None:
     async with Network() as network:
         harbour = network.add("harbour", asking, store=store)
-        weather = network.add("weather", weather_agents, breakpoint_tools=["review"])
+        weather = network.add("weather", reviewing, breakpoint_tools=["review"])
         run = await harbour.runtime().open_run(RunRequest(message=question()))
         paused = await run.result(5)
         assert paused.status is TaskState.PAUSED
@@ -683,25 +662,9 @@ async def test_breakpoint_calls_of_another_swarm_are_answered_by_the_tasks_calle
 
 
 async def test_results_may_come_while_the_news_of_the_pause_is_still_being_settled() -> None:
-    def wind(messages: list[dict[str, Any]], choice: object) -> Calls:
-        results = [m["content"] for m in messages if m.get("role") == "tool"]
-        if not results:
-            return [("review", {"what": "wind"})]
-        return [send("send_response", "lead@harbour", f"reviewed: {results[-1]}")]
-
-    async def never(arguments: dict[str, Any]) -> str:
-        raise AssertionError("breakpoint calls are not run")
-
-    def weather_agents() -> dict[str, AgentCore]:
-        action = ActionCore(function=never, name="review")
-        core = AgentCore(
-            function=agent_from(wind), comm_targets=["*@*"], actions={"review": action}
-        )
-        return {"wind": core}
-
     async with Network() as network:
         harbour = network.add("harbour", asking)
-        weather = network.add("weather", weather_agents, breakpoint_tools=["review"])
+        weather = network.add("weather", reviewing, breakpoint_tools=["review"])
         reached, gate = hold_up_settling(weather)
         run = await harbour.runtime().open_run(RunRequest(message=question()))
         [call] = (await run.result(5)).breakpoints

@@ -16,7 +16,6 @@ from mail.core.agents import AgentCore
 from mail.core.compose import Composer
 from mail.core.interswarm import DeliveryOutcome, PeerControl, PeerMail
 from mail.core.runtime import RunRequest
-from mail.core.runtime.recovery import old_peering
 from mail.core.runtime.runs import Run
 from mail.core.tasks import TaskState
 from mail.db import open_store
@@ -42,6 +41,7 @@ from tests.core.runtime.test_federation import (
     is_still,
     leader,
     reaches,
+    reviewing,
     state,
     terminals,
 )
@@ -244,31 +244,6 @@ async def test_refused_mail_costs_no_look_at_the_log(store, monkeypatch) -> None
         assert taken_up == []
         await runtime.peers.take(letter())
         assert taken_up
-
-
-async def test_others_go_on_while_a_long_log_is_read(monkeypatch) -> None:
-    monkeypatch.setattr("mail.core.runtime.recovery._PAGE", 1)
-    async with Network() as network:
-        network.add("harbour", asking)
-        weather = network.add("weather", lambda: {"wind": leader(completes)})
-        for _ in range(20):
-            await weather.runtime("swarm", "harbour").peers.take(letter("broadcast", to="all"))
-        await weather.stop()
-        [row] = await weather.store.list_tasks(WEATHER)
-        beats, beating = 0, True
-
-        async def beat() -> None:
-            nonlocal beats
-            while beating:
-                beats += 1
-                await asyncio.sleep(0)
-
-        heart = asyncio.create_task(beat())
-        context = weather.runtime("swarm", "harbour")._context
-        await old_peering(context, row.task_id)
-        beating = False
-        await heart
-        assert beats >= len(await events(weather, WEATHER))
 
 
 async def test_a_contributor_can_neither_end_nor_resume_the_task(store) -> None:
@@ -546,9 +521,6 @@ async def test_what_became_of_mail_of_a_deleted_task_is_nobodys_affair(store) ->
 
 
 async def test_breakpoint_calls_surface_through_a_swarm_in_between(store) -> None:
-    async def never(arguments: dict[str, Any]) -> str:
-        raise AssertionError("breakpoint calls are not run")
-
     def buoy(messages: list[dict[str, Any]], choice: object) -> Calls:
         results = [m["content"] for m in messages if m.get("role") == "tool"]
         if len(results) < 2:
@@ -559,7 +531,7 @@ async def test_breakpoint_calls_surface_through_a_swarm_in_between(store) -> Non
         return [ask("buoy@sea", body)] if subject == "Ask" else [done(body)]
 
     def sailors() -> dict[str, AgentCore]:
-        action = ActionCore(function=never, name="review")
+        action = ActionCore(function=None, name="review")
         return {
             "buoy": AgentCore(
                 agent_from(buoy), [], actions={"review": action}, can_complete_tasks=True
@@ -592,57 +564,14 @@ async def test_breakpoint_calls_surface_through_a_swarm_in_between(store) -> Non
 
 
 async def test_cancelling_a_paused_task_cancels_who_paused_it(store) -> None:
-    async def never(arguments: dict[str, Any]) -> str:
-        raise AssertionError("breakpoint calls are not run")
-
-    def wind(messages: list[dict[str, Any]], choice: object) -> Calls:
-        return [("review", {"what": "wind"})]
-
-    def reviewers() -> dict[str, AgentCore]:
-        action = ActionCore(function=never, name="review")
-        return {"wind": AgentCore(agent_from(wind), [], actions={"review": action})}
-
     async with Network() as network:
         harbour = network.add("harbour", asking)
-        weather = network.add("weather", reviewers, breakpoint_tools=["review"], store=store)
+        weather = network.add("weather", reviewing, breakpoint_tools=["review"], store=store)
         run = await harbour.runtime().open_run(RunRequest(message=question()))
         assert (await run.result(5)).status is TaskState.PAUSED
         await harbour.runtime().cancel_task("task-1")
         await reaches(weather, WEATHER, TaskState.CANCELLED)
         await is_over(network)
-
-
-class Watching:
-    """A store that counts reads of a task's log, and of all of its mail."""
-
-    def __init__(self, store: Any) -> None:
-        self._store = store
-        self.replays = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    async def events(self, *args: Any) -> Any:
-        """See `mail.db.store.Store.events`."""
-        self.replays += 1
-        return await self._store.events(*args)
-
-    async def all_mail(self, *args: Any, **more: Any) -> Any:
-        """See `mail.db.store.Store.all_mail`."""
-        self.replays += 1
-        return await self._store.all_mail(*args, **more)
-
-
-async def test_a_task_is_taken_up_without_its_log(store) -> None:
-    async with Network() as network:
-        harbour = network.add("harbour", asking, store=Watching(store))
-        weather = network.add("weather", lambda: {"wind": leader(echo)})
-        weather.store = Watching(weather.store)
-        for body in ("one", "two"):
-            await harbour.runtime().submit_and_wait(question(body), timeout=30)
-            await is_over(network)
-            await harbour.stop()
-        assert (harbour.store.replays, weather.store.replays) == (0, 0)
 
 
 async def test_a_task_may_be_deleted_behind_the_back(store) -> None:

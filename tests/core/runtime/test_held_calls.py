@@ -19,7 +19,6 @@ from mail.errors import (
     AlreadyAnswered,
     ApprovalClosed,
     ApprovalError,
-    BreakpointError,
     Forbidden,
     TaskPaused,
     UnknownAgent,
@@ -346,22 +345,6 @@ async def test_only_what_is_allowed_and_only_by_approvers() -> None:
     await runtime.shutdown()
 
 
-async def test_the_older_way_gives_a_held_call_its_result() -> None:
-    post = Post()
-    runtime = make(post, [("send", {"to": "a"})])
-    await start(runtime, 1)
-    reply = await runtime.submit_and_wait(
-        user_message(""), resume_from="breakpoint_tool_call", breakpoint_tool_call_result="done"
-    )
-    assert reply["message"]["body"] == "done" and post.sent == []
-    [closed] = await runtime.get_approvals("all", "", 10)
-    assert (closed["status"], closed["answer"]) == (
-        "responded",
-        {"type": "response", "args": "done"},
-    )
-    await runtime.shutdown()
-
-
 async def test_a_breakpoint_call_is_listed_and_takes_a_response() -> None:
     core = supervisor(script([("review", {"draft": "x"})]), ())
     core.actions = {"review": ActionCore(function=None, name="review")}
@@ -502,17 +485,6 @@ async def test_mails_own_tools_can_be_held() -> None:
     await answer(runtime, record, {"type": "edit", "args": edited})
     _, response = await end_of(runtime)
     assert json.loads(response)["message"]["body"] == "43"
-    await runtime.shutdown()
-
-
-async def test_an_approval_of_a_result_that_is_open_refuses_breakpoint_errors() -> None:
-    post = Post(Approval(allow_respond=False))
-    runtime = make(post, [("send", {"to": "a"})])
-    await start(runtime, 1)
-    with pytest.raises((ApprovalError, BreakpointError)):
-        await runtime.submit_and_wait(
-            user_message(""), resume_from="breakpoint_tool_call", breakpoint_tool_call_result="x"
-        )
     await runtime.shutdown()
 
 

@@ -1,25 +1,17 @@
 """A model of the mailbox: priority, order, exclusivity, nothing lost and nothing doubled."""
 
-import asyncio
 import itertools
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from mail.clock import SystemClock
 from mail.core.compose import Composer
 from mail.core.message import create_agent_address
-from mail.core.runtime import RuntimeSettings
 from mail.core.runtime.mailbox import Hold, LaneKey, Mailbox, QueuedMessage
 from mail.core.runtime.turn import Control, ControlKind
-from mail.core.tasks import TaskState
-from mail.core.usage import Usage
-from mail.db.memory import MemoryStore
 from mail.db.records import Delivery
-from mail.errors import MAILError
-from mail.testing import tool_calls
-from tests.support.swarm import runtime_of, supervisor, user_message, worker
 
 TASKS = st.sampled_from(["t1", "t2", "t3"])
 AGENTS = st.sampled_from(["a", "b"])
@@ -157,113 +149,3 @@ MailboxModel.TestCase.settings = settings(
     max_examples=300, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestMailbox = MailboxModel.TestCase
-
-
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(["post", "interrupt", "cancel", "yield", "answer", "answer", "delegate"]),
-        st.integers(0, 2),
-    ),
-    min_size=1,
-    max_size=30,
-)
-
-
-@settings(max_examples=120, deadline=None)
-@given(steps=STEPS, budget=st.none() | st.integers(1, 50))
-def test_random_interleavings_lose_and_double_nothing(
-    steps: list[tuple[str, int]], budget: int | None
-) -> None:
-    asyncio.run(_interleave(steps, budget))
-
-
-async def _interleave(steps: list[tuple[str, int]], budget: int | None) -> None:  # noqa: C901, PLR0915 - one play
-    """Drive a runtime by hand: agents stand still until a step lets one of their calls return."""
-    store = MemoryStore()
-    gates: list[asyncio.Future[str]] = []
-    running: set[tuple[str, str]] = set()
-    consumed: list[str] = []
-    used: dict[str, int] = {}
-
-    def gated(name: str):  # type: ignore[no-untyped-def]
-        async def agent(messages, choice):  # type: ignore[no-untyped-def]
-            from mail.core.call_context import current_call
-
-            task_id = current_call().task_id
-            lane = (task_id, name)
-            assert budget is None or used.get(task_id, 0) < budget, "a call without a budget"
-            assert lane not in running, "two turns of one agent in one task"
-            running.add(lane)
-            gate: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-            gates.append(gate)
-            try:
-                decision = await gate
-                current_call().report("m", Usage(total_tokens=10))
-                used[task_id] = used.get(task_id, 0) + 10
-            finally:
-                running.discard(lane)
-            consumed.append(current_call().step)
-            if isinstance(choice, dict) or (decision == "answer" and name == "supervisor"):
-                return None, tool_calls(("task_complete", {"finish_message": "ok"}))
-            tool = "send_request" if decision == "delegate" else "send_response"
-            other = "worker" if name == "supervisor" else "supervisor"
-            return None, tool_calls((tool, {"target": other, "subject": "s", "body": "b"}))
-
-        return agent
-
-    runtime = runtime_of(
-        {"supervisor": supervisor(gated("supervisor")), "worker": worker(gated("worker"))},
-        store=store,
-        settings=RuntimeSettings(task_token_limit=budget),
-    )
-    posted: list[str] = []
-    for action, number in steps:
-        task_id = f"task-{number}"
-        if action in ("post", "interrupt"):
-            kind = "interrupt" if action == "interrupt" else "request"
-            message = user_message("hi", task_id, kind=kind)  # type: ignore[arg-type]
-            await runtime.submit(message)
-            posted.append(message["id"])
-            await runtime.start()
-        elif action == "cancel":
-            try:
-                await runtime.cancel_task(task_id)
-            except MAILError:
-                assert task_id not in {t.task_id for t in await runtime.read_tasks()}
-        elif action in ("answer", "delegate"):
-            open_gates = [gate for gate in gates if not gate.done()]
-            if open_gates:
-                open_gates[number % len(open_gates)].set_result(action)
-        for _ in range(12):
-            await asyncio.sleep(0)
-    await _check(runtime, store, posted, consumed)
-    for task in await runtime.read_tasks():
-        assert task.total_usage.total_tokens == used.get(task.task_id, 0)
-    for gate in gates:
-        gate.cancel()
-    await runtime.shutdown(grace=0)
-
-
-async def _check(runtime, store, posted, consumed) -> None:  # type: ignore[no-untyped-def]
-    """Every posted message is in the log once, and in the store as waiting or settled."""
-    owner = runtime._context.owner
-    assert len(consumed) == len(set(consumed)), "a turn was committed twice"
-    logged: list[str] = []
-    for task in await runtime.read_tasks():
-        events = await store.events(owner, task.task_id)
-        assert [event.seq for event in events] == list(range(1, len(events) + 1))
-        logged += [message["id"] for message in task.get_messages()]
-        mail = await store.all_mail(owner, task.task_id)
-        assert len({row.seq for row in mail}) == len(mail)
-        waiting = await store.waiting_mail(owner, task.task_id)
-        if task.status is TaskState.CANCELLED:
-            assert not waiting
-        live = runtime._context.active_tasks.get(task.task_id)
-        if live is not None and task.status is TaskState.RUNNING:
-            at_work = len(live.turns)
-            assert len(runtime._context.mailbox.queued_messages(task.task_id)) + at_work == len(
-                waiting
-            )
-            assert at_work or not live.exhausted, "nobody will end this task"
-    assert len(logged) == len(set(logged))
-    assert set(posted) <= set(logged)

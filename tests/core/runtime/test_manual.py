@@ -315,9 +315,11 @@ async def test_a_breakpoint_pauses_the_step_and_its_words_follow_the_answer(
     game: MAILRuntime, players: Players
 ) -> None:
     players.lines["ann"] = [[("review", {"what": "plan"})], "approved, so I attack"]
-    with pytest.raises(TaskPaused) as pause:
+    with pytest.raises(TaskPaused):
         await step(game, "ann", "narrator")
-    [call_id] = pause.value.open_calls
+    task = await game.read_task(GAME)
+    assert task is not None
+    [call_id] = [call["call_id"] for call in task.breakpoints]
     with pytest.raises(TaskPaused):
         await step(game, "bob")
     answer = await game.submit_and_wait(

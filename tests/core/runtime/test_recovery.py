@@ -14,7 +14,6 @@ from mail.core.call_context import current_call
 from mail.core.runtime import RunRequest, RuntimeSettings
 from mail.core.tasks import TaskState
 from mail.core.usage import Usage
-from mail.db.commit import Commit, TurnCommit
 from mail.testing import KillingStore, KillPoint, agent_from
 from tests.support.swarm import last_body, runtime_of, supervisor, user_message, worker
 from tests.support.times import WanderingClock, check_times
@@ -217,10 +216,6 @@ async def test_mail_that_kills_the_process_again_and_again_is_put_aside(store) -
     assert events[-1].kind == "task_error"
     assert "crashed 3 times" in events[-1].data["response"]
     await survivor.shutdown()
-
-
-def test_commit_kinds_are_what_kill_points_see() -> None:
-    assert issubclass(TurnCommit, Commit)
 
 
 async def test_attempts_count_process_deaths_and_nothing_else(store) -> None:

@@ -18,7 +18,6 @@ from tests.core.runtime.reviews import (
     PEERS,
     REVIEW,
     answering,
-    gathering,
     lone,
     pause,
     resume,
@@ -80,53 +79,6 @@ async def test_an_agent_that_uses_an_id_again_gets_a_new_one() -> None:
     named = [e.extra["call_ids"] for e in task.events if e.kind == "breakpoint_tool_call"]
     assert named == [["same_0"], ["same_0_2"]]
     await runtime.shutdown()
-
-
-async def test_mail_to_a_paused_agent_only_pauses_the_task_again(store: Store) -> None:
-    """Its lane is blocked, so nobody would ever look at that mail."""
-    left = {"one": [ask("two")]}
-
-    def peer(name):
-        async def work(messages, choice):
-            if not any(m.get("role") == "tool" for m in messages):
-                return None, tool_calls(REVIEW, prefix=name)
-            calls = left[name].pop() if left.get(name) else [("await_message", {})]
-            return None, tool_calls(*calls, prefix=f"{name}{len(messages)}")
-
-        return worker(work, ("supervisor", *PEERS))
-
-    agents = {"supervisor": supervisor(agent_from(gathering), PEERS)}
-    runtime = swarm_of({**agents, "one": peer("one"), "two": peer("two")}, store=store)
-    await pause(runtime)
-    again = await resume(runtime, answering("one_0", "x"))
-    assert (again.status, [c["call_id"] for c in again.breakpoints]) == ("paused", ["two_0"])
-    await runtime.shutdown()
-
-
-async def test_mail_that_was_put_off_does_not_keep_a_pause_from_being_told(store: Store) -> None:
-    """The worker's second letter comes back in a minute, and to a lane that is blocked by then."""
-    busy = asyncio.Event()
-
-    async def lead(messages, choice):
-        results = [m["content"] for m in messages if m.get("role") == "tool"]
-        if len(messages) == 1:
-            return None, tool_calls(*ask("worker"), ("help", {}), prefix="a")
-        if "fine" in results:
-            return None, tool_calls(("await_message", {}), prefix=f"b{len(messages)}")
-        await busy.wait()
-        return None, tool_calls(*ask("worker"), REVIEW, prefix="c")
-
-    async def work(messages, choice):
-        if not busy.is_set():
-            busy.set()
-            raise ModelError("busy", status=429, retry_after=60)
-        return None, tool_calls(REVIEW, prefix="w")
-
-    runtime = swarm_of({"supervisor": supervisor(lead), "worker": worker(work)}, store=store)
-    assert await pause(runtime) == ["c_1"]
-    again = await resume(runtime, answering("c_1", "fine"))
-    assert [call["call_id"] for call in again.breakpoints] == ["w_0"]
-    await runtime.shutdown(grace=0)
 
 
 # --- for whom -------------------------------------------------------------------------------------

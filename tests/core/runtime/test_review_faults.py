@@ -8,11 +8,11 @@ import pytest
 from mail.core.actions import ActionCore
 from mail.core.runtime import RunRequest
 from mail.core.tasks import TaskState
-from mail.errors import ModelError, ShuttingDown, StoreConflict, StoreError
+from mail.errors import ShuttingDown, StoreConflict, StoreError
 from mail.testing import tool_calls
 from tests.support.federation import until
 from tests.support.stores import HookedStore
-from tests.support.swarm import runtime_of, supervisor, user_message, worker
+from tests.support.swarm import runtime_of, supervisor, user_message
 
 DONE = ("task_complete", {"finish_message": "done"})
 
@@ -121,74 +121,6 @@ async def test_a_conflict_after_a_failure_does_not_leave_the_runtime_degraded(st
     answer = await runtime.submit_and_wait(user_message(task_id="task-2"), timeout=30)
     assert answer["message"]["body"] == "done"
     run.waiter.leave()
-    await runtime.shutdown()
-
-
-async def test_cancelling_a_turn_that_has_not_begun_leaves_nothing_behind(store) -> None:
-    runtime = runtime_of({"supervisor": supervisor(always(DONE), ())}, store=store)
-    await runtime.start()
-    runtime._scheduler.driving = False
-    waiter = await runtime._submissions.accept(RunRequest(message=user_message()))
-    runtime._scheduler.driving = True
-    runtime._scheduler.pump()
-    await runtime._submissions.cancel("task-1")  # at once, before the turn's first step
-    assert waiter is not None and waiter.future.done()
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert not runtime._scheduler.active
-    assert runtime._context.status.abandoned == 0
-    await runtime.shutdown()
-
-
-async def test_a_task_that_ends_while_mail_is_put_off_is_let_go_and_can_go_on(
-    store, monkeypatch
-) -> None:
-    monkeypatch.setattr("mail.core.runtime.turn_runner._LONG_RETRY", 0.0)
-    refused = asyncio.Event()
-    turns = 0
-
-    async def busy(messages, choice):
-        nonlocal turns
-        turns += 1
-        if turns == 1:
-            refused.set()
-            raise ModelError("busy", status=429, retry_after=0.05)
-        return None, tool_calls(("await_message", {}), prefix=f"w{len(messages)}")
-
-    async def lead(messages, choice):
-        if len(messages) == 1:
-            job = ("send_request", {"target": "worker", "subject": "Job", "body": "x"})
-            return None, tool_calls(job, ("help", {}), prefix="a")
-        await refused.wait()
-        return None, tool_calls(DONE, prefix=f"b{len(messages)}")
-
-    runtime = runtime_of({"supervisor": supervisor(lead), "worker": worker(busy)}, store=store)
-    await runtime.submit_and_wait(user_message(), timeout=30)
-    again = await runtime.submit_and_wait(user_message("more"), timeout=30)
-    assert again["message"]["subject"] == "::task_complete::"
-    await asyncio.sleep(0.2)
-    assert turns <= 2
-    await until(lambda: runtime.idle)
-    assert len(runtime._context.mailbox) == 0
-    await runtime.shutdown()
-
-
-async def test_cancelling_a_task_whose_mail_is_put_off_lets_it_go(store, monkeypatch) -> None:
-    monkeypatch.setattr("mail.core.runtime.turn_runner._LONG_RETRY", 0.0)
-    refused = asyncio.Event()
-
-    async def busy(messages, choice):
-        refused.set()
-        raise ModelError("busy", status=429, retry_after=0.05)
-
-    runtime = runtime_of({"supervisor": supervisor(busy, ())}, store=store)
-    run = await runtime.open_run(RunRequest(message=user_message()))
-    await refused.wait()
-    await asyncio.sleep(0.01)
-    await runtime.cancel_task("task-1")
-    assert (await run.result(5)).status is TaskState.CANCELLED
-    await asyncio.sleep(0.2)
-    await until(lambda: runtime.idle)
     await runtime.shutdown()
 
 

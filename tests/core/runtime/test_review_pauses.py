@@ -5,9 +5,7 @@ import asyncio
 from mail.core.actions import ActionCore
 from mail.core.runtime import RunRequest
 from mail.core.runtime.mailbox import LaneKey
-from mail.core.runtime.turn import Phase
 from mail.core.tasks import TaskState
-from mail.errors import ModelError
 from mail.testing import agent_from, tool_calls
 from tests.support.stores import HookedStore
 from tests.support.swarm import last_body, runtime_of, supervisor, user_message, worker
@@ -70,129 +68,6 @@ async def test_no_turn_begins_while_the_pause_is_being_stored(store) -> None:
     assert asked == []
     release.set()
     assert (await run.future).status is TaskState.PAUSED
-    await runtime.shutdown()
-
-
-async def test_an_interrupt_that_takes_the_last_running_turn_away_lets_the_pause_be_told(
-    store,
-) -> None:
-    writing, go = asyncio.Event(), asyncio.Event()
-
-    async def busy(messages, choice):
-        if "<subject>Stop" in last_body(messages):
-            return None, tool_calls(("await_message", {}))
-        writing.set()
-        await asyncio.sleep(3600)
-        return None, []
-
-    async def pest(messages, choice):
-        await writing.wait()
-        go.set()
-        arguments = {"target": "busy", "subject": "Stop", "body": "stop"}
-        return None, tool_calls(("send_interrupt", arguments))
-
-    async def starter(messages, choice):
-        if "ok" in str(messages):
-            return None, tool_calls(DONE, prefix="end")
-        if len(messages) == 1:
-            return None, tool_calls(send("busy"), send("pest"), ("help", {}), prefix="a")
-        await writing.wait()
-        return None, tool_calls(REVIEW, prefix="b")
-
-    agents = {
-        "supervisor": supervisor(starter, ("busy", "pest")),
-        "busy": worker(busy),
-        "pest": supervisor(pest, ("busy",)),
-    }
-    hold = asyncio.Event()
-
-    async def later(post) -> None:
-        if any(d.interrupt for d in post.deliveries):
-            await hold.wait()
-
-    runtime = runtime_with_review(agents, store=HookedStore(store, before=later))
-    run = await runtime.open_run(RunRequest(message=user_message()))
-    await go.wait()
-    turns = runtime._context.active_tasks.get("task-1").turns
-    while turns["supervisor"].phase is Phase.MODEL:  # then its pause waits for the interrupt
-        await asyncio.sleep(0.001)
-    hold.set()
-    result = await run.result(5)
-    assert result.status is TaskState.PAUSED
-    final = await (await runtime.open_run(resume())).result(5)
-    assert final.status is TaskState.COMPLETED
-    await runtime.shutdown()
-
-
-async def test_a_turn_that_is_put_off_does_not_keep_the_pause_from_being_told(store) -> None:
-    refuse = asyncio.Event()
-
-    async def lead(messages, choice):
-        if len(messages) == 1:
-            return None, tool_calls(send("worker"), ("help", {}), prefix="a")
-        return None, tool_calls(REVIEW, prefix="b")
-
-    async def work(messages, choice):
-        await refuse.wait()
-        raise ModelError("busy", status=429, retry_after=60)
-
-    runtime = runtime_with_review(
-        {"supervisor": supervisor(lead), "worker": worker(work)}, store=store
-    )
-    run = await runtime.open_run(RunRequest(message=user_message()))
-    while runtime.get_task_by_id("task-1").status is not TaskState.PAUSED:
-        await asyncio.sleep(0.001)
-    refuse.set()
-    assert (await run.result(5)).status is TaskState.PAUSED
-    await runtime.shutdown()
-
-
-async def test_a_partial_resume_pauses_again_though_users_mail_waits_for_the_other_agent(
-    store,
-) -> None:
-    thinking, go = asyncio.Event(), asyncio.Event()
-
-    async def lead(messages, choice):
-        results = [m["content"] for m in messages if m.get("role") == "tool"]
-        if "lead ok" in results:
-            return None, tool_calls(DONE, prefix=f"end{len(messages)}")
-        if len(messages) == 1:
-            return None, tool_calls(send("worker"), ("help", {}), prefix="a")
-        thinking.set()
-        await go.wait()
-        return None, tool_calls(REVIEW, prefix="b")
-
-    async def work(messages, choice):
-        results = [m for m in messages if m.get("role") == "tool"]
-        if results:
-            return None, tool_calls(("await_message", {}), prefix="w2")
-        return None, tool_calls(REVIEW, prefix="w1")
-
-    runtime = runtime_with_review(
-        {"supervisor": supervisor(lead), "worker": worker(work)},
-        store=store,
-    )
-    work_gate = asyncio.Event()
-    original = runtime.agents["worker"].function
-
-    async def gated(messages, choice):
-        await work_gate.wait()
-        return await original(messages, choice)
-
-    runtime.agents["worker"].function = gated
-    run = await runtime.open_run(RunRequest(message=user_message()))
-    await thinking.wait()
-    await runtime.submit(user_message("and another thing"))
-    work_gate.set()
-    go.set()
-    paused = await run.result(5)
-    assert {call["call_id"] for call in paused.breakpoints} == {"b_0", "w1_0"}
-    half = await runtime.open_run(resume([{"call_id": "w1_0", "content": "worker ok"}]))
-    again = await half.result(5)
-    assert again.status is TaskState.PAUSED
-    assert [call["call_id"] for call in again.breakpoints] == ["b_0"]
-    final = await (await runtime.open_run(resume("lead ok"))).result(5)
-    assert final.status is TaskState.COMPLETED
     await runtime.shutdown()
 
 

@@ -110,39 +110,6 @@ async def test_a_failed_turn_is_paid_for_all_the_same(store) -> None:
     await runtime.shutdown()
 
 
-async def test_a_reply_that_fails_after_its_actions_is_counted_once(store) -> None:
-    async def note(args):
-        return "noted"
-
-    async def odd(messages, choice):
-        calls = tool_calls(("note", {}))
-        calls[0].completion["extra"] = object() if len(messages) > 1 else "fine"
-        return None, calls
-
-    core = supervisor(metered(odd, tokens(7)), ())
-    core.actions = {"note": ActionCore(function=note, name="note")}
-    runtime = runtime_of({"supervisor": core}, store=store)
-    message = await runtime.submit_and_wait(user_message())
-    assert message["message"]["subject"] == "::task_error::"
-    assert (await check_books(runtime)).total_tokens == 14
-    await runtime.shutdown()
-
-
-async def test_a_reply_that_cannot_be_used_is_counted_once(store) -> None:
-    async def mute(messages, choice):
-        return None, []
-
-    runtime = runtime_of(
-        {"supervisor": supervisor(metered(mute, tokens(3)), ())},
-        store=store,
-        settings=RuntimeSettings(max_repairs=1),
-    )
-    await runtime.submit_and_wait(user_message())
-    assert (await check_books(runtime)).total_tokens == 6
-    assert (await kinds_of(runtime))[-3:] == ["model_usage", "agent_error", "task_error"]
-    await runtime.shutdown()
-
-
 async def test_an_interrupted_call_counts_if_it_was_reported(store) -> None:
     asked = asyncio.Event()
 

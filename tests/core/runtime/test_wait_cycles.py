@@ -32,11 +32,9 @@ from tests.core.runtime.test_federation import (
     Calls,
     Say,
     _between,
-    agent,
     ask,
     done,
     is_still,
-    leader,
     send,
 )
 from tests.core.runtime.test_federation_faults import letter
@@ -143,79 +141,6 @@ async def test_a_cycle_over_three_swarms_names_all_of_them(store) -> None:
         await is_still(network)
 
 
-async def test_a_wait_is_not_refused_while_somebody_there_still_works(store) -> None:
-    """wind asks back, but rain, whom it has asked, too, goes on and makes it answer."""
-    gate = asyncio.Event()
-
-    def wind(subject: str, body: str) -> Calls:
-        if subject == "Ask":
-            return [ask("rain"), ask("lead@harbour")]
-        return [send("send_response", "lead@harbour", body)]
-
-    def rain(subject: str, body: str) -> Calls:
-        return [send("send_response", "wind", "from rain")]
-
-    async def slow(messages: list[dict[str, Any]], choice: object) -> Any:
-        await gate.wait()
-        return await agent(rain, targets=["wind"]).function(messages, choice)
-
-    lead = Waiter(["wind@weather"], gives_in=[done("refused")])
-    async with Network() as network:
-        harbour = network.add("harbour", lambda: {"lead": core(lead, "*@*")}, store=store)
-        network.add(
-            "weather",
-            lambda: {
-                "wind": leader(wind, targets=["rain", "*@*"]),
-                "rain": AgentCore(function=slow, comm_targets=["wind"]),
-            },
-        )
-        run = await harbour.runtime().open_run(RunRequest(message=question()))
-        async with asyncio.timeout(20):
-            while len(network.moved) < 2:
-                await asyncio.sleep(0.005)
-        await harbour.runtime().await_queue_empty()
-        gate.set()
-        result = await run.result(5)
-        assert result.message["message"]["body"] == "heard" and lead.refusals == []
-        await is_still(network)
-
-
-async def test_a_cycle_that_closes_when_somebody_elsewhere_stops_is_no_hang(store) -> None:
-    """lead waits while rain still works; then rain stops, and nobody would ever say a word."""
-    gate = asyncio.Event()
-
-    def wind(subject: str, body: str) -> Calls:
-        if subject == "Ask":
-            return [ask("rain"), ask("lead@harbour")]
-        return [WAIT]
-
-    def idle(subject: str, body: str) -> Calls:
-        return [WAIT]
-
-    async def waits(messages: list[dict[str, Any]], choice: object) -> Any:
-        await gate.wait()
-        return await agent(idle).function(messages, choice)
-
-    lead = Waiter(["wind@weather"], gives_in=[done("gave in")])
-    async with Network() as network:
-        harbour = network.add("harbour", lambda: {"lead": core(lead, "*@*")}, store=store)
-        network.add(
-            "weather",
-            lambda: {
-                "wind": leader(wind, targets=["rain", "*@*"]),
-                "rain": AgentCore(function=waits, comm_targets=["wind"]),
-            },
-        )
-        run = await harbour.runtime().open_run(RunRequest(message=question()))
-        async with asyncio.timeout(20):
-            while len(network.moved) < 2:
-                await asyncio.sleep(0.005)
-        await harbour.runtime().await_queue_empty()
-        gate.set()
-        assert (await run.result(10)).status in (TaskState.COMPLETED, TaskState.FAILED)
-        await is_still(network)
-
-
 # --- rings over several servers -------------------------------------------------------------------
 
 
@@ -293,35 +218,6 @@ async def test_the_wait_that_closes_a_ring_is_refused_and_names_all_of_it(ring, 
         path = " -> ".join(["lead", *full, "lead"])
         assert lead.refusals == [f"ERROR: all that could write to you wait for each other: {path}"]
         assert [other.refusals for other in others] == [[]] * len(ring)
-        await is_still(network)
-
-
-async def test_of_two_rings_with_one_member_in_common_both_are_found(store) -> None:
-    def both(subject: str, body: str) -> Calls:
-        if subject == "Question":
-            return [ask("wind@weather"), ask("buoy@sea")]
-        return [WAIT] if subject == "Ask" or len(lead.refusals) < 2 else [done("heard")]
-
-    def back(subject: str, body: str) -> Calls:
-        return [ask("lead@harbour")] if subject == "Ask" else [done("done")]
-
-    class Yielding(Talker):
-        async def __call__(self, messages: list[dict[str, Any]], choice: object) -> Any:
-            waiting = ["wind@weather", "buoy@sea"][len(self.refusals) :][:1] or ["buoy@sea"]
-            self.gives_in = [send("send_response", waiting[0], "go on")]
-            return await super().__call__(messages, choice)
-
-    lead = Yielding(both, gives_in=[])
-    wind, buoy = (Talker(back, gives_in=[done("never")]) for _ in range(2))
-    async with Network() as network:
-        harbour = network.add("harbour", lambda: {"lead": lead.core()}, store=store)
-        network.add("weather", lambda: {"wind": wind.core()})
-        network.add("sea", lambda: {"buoy": buoy.core()})
-        run = await harbour.runtime().open_run(RunRequest(message=question()))
-        assert (await run.result(10)).message["message"]["body"] == "heard"
-        paths = [refusal.split(": ")[-1] for refusal in lead.refusals]
-        assert paths == ["lead -> wind@weather -> lead", "lead -> buoy@sea -> lead"]
-        assert wind.refusals == buoy.refusals == []
         await is_still(network)
 
 
@@ -434,29 +330,6 @@ A, B, C, B2 = "user:ines@a", "swarm:a@b", "swarm:b@c", "swarm:c@b"
 
 def report(node: str, sent: dict[str, int], taken: dict[str, int], at: str = "1") -> Report:
     return Report(node, at, sent, taken)
-
-
-def by_node(*reports: Report) -> dict[str, Report]:
-    return {each.node: each for each in reports}
-
-
-def test_nothing_can_come_when_all_mail_of_all_was_taken() -> None:
-    own = report(A, {"b": 1}, {C: 1})
-    asked, further = report(B, {"c": 1}, {A: 1}), report(C, {"a": 1}, {B: 1})
-    assert stuck(own, by_node(asked, further)) == [own, asked, further]
-    assert stuck(own, by_node(asked)) == []
-    late = report(C, {"a": 2}, {B: 1})
-    assert stuck(own, by_node(asked, late)) == []
-    other = report(C, {"a": 1, "b": 1}, {B: 1})
-    assert stuck(own, by_node(asked, other)) == []
-
-
-def test_mail_for_two_parts_of_one_swarm_is_counted_together() -> None:
-    own = report(A, {"b": 3}, {})
-    one, two = report(B, {}, {A: 2}), report(B2, {}, {A: 1})
-    assert stuck(own, by_node(one)) == []
-    assert len(stuck(own, by_node(one, two))) == 3
-    assert stuck(own, by_node(one, report(B2, {}, {A: 1, C: 1}))) == []
 
 
 def test_a_nodes_own_word_goes_before_hearsay_and_nobody_speaks_for_this_node() -> None:

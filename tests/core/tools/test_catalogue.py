@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from mail.core.runtime.handlers import HANDLERS
 from mail.core.tools.call import INVALID_JSON_KEY
-from mail.core.tools.catalogue import CATALOGUE, MAIL_TOOL_NAMES, check_usable, parse_arguments
+from mail.core.tools.catalogue import CATALOGUE, check_usable, parse_arguments
 from mail.errors import ToolError
 from tests.support.messages import json_objects, relaxed
 
@@ -170,39 +169,3 @@ def test_reading_leaves_the_call_as_it_was() -> None:
 
 
 # --- the table ----------------------------------------------------------------------------------
-
-
-def test_catalogue_and_handlers_name_the_same_tools() -> None:
-    assert set(CATALOGUE) == set(HANDLERS)
-
-
-def test_entries_are_complete() -> None:
-    for name, spec in CATALOGUE.items():
-        assert spec.name == name
-        assert spec.description and "\n" not in spec.description
-        for field in spec.model.model_fields.values():
-            assert field.description
-
-
-def test_the_visible_tools_leave_out_what_stays_internal() -> None:
-    assert MAIL_TOOL_NAMES == [
-        "send_request",
-        "send_response",
-        "send_interrupt",
-        "send_broadcast",
-        "task_complete",
-        "await_message",
-        "help",
-    ]
-    assert set(CATALOGUE) - set(MAIL_TOOL_NAMES) == {
-        "acknowledge_broadcast",
-        "discover_swarms",
-        "ignore_broadcast",
-        "letter_receipts",
-        "read_attachment",
-        "search_memory",
-        "send_attachment",
-        "send_interswarm_broadcast",
-        "teammate_broadcast",
-        "teammate_message",
-    }

@@ -1,12 +1,10 @@
 """What every store with transactions must do when several share a commit, or one is refused."""
 
 import asyncio
-import gc
 from typing import Any
 
 import pytest
 
-from mail.db.commit import TurnCommit
 from mail.db.records import HistoryRow
 from mail.db.store import Store
 from mail.errors import StoreConflict, StoreError
@@ -38,27 +36,6 @@ class TestGroupCommit:
         given = [r.seqs[0] for r in results if not isinstance(r, BaseException)]
         assert given == sorted(set(given))
         assert [m.seq for m in await durable.waiting_mail(rows.alice, "t5")] == [seqs[5]]
-
-    async def test_a_refused_commit_is_let_go_of_without_the_collector(
-        self, durable: Store, rows: Rows
-    ) -> None:
-        async def refused(seq: int) -> None:
-            try:
-                await durable.commit(rows.turn(seq, "none"))
-            except StoreConflict:
-                return
-            raise AssertionError
-
-        await refused(10**9)
-        gc.collect()
-        gc.disable()
-        try:
-            await refused(10**9 + 1)
-            await durable.commit(rows.post("next"))  # the writer is done with the one before it
-            kept = [one.seq for one in gc.get_objects() if isinstance(one, TurnCommit)]
-            assert 10**9 + 1 not in kept
-        finally:
-            gc.enable()
 
     async def test_a_cancelled_caller_is_committed_and_passed_over(
         self, durable: Store, rows: Rows

@@ -7,18 +7,14 @@ from typing import Any, Final
 import pytest
 
 from mail.core.tasks import TaskState
-from mail.db.commit import Commit, Receipt
-from mail.db.postgres import connect as postgres
 from mail.db.records import (
     HistoryRow,
     IdempotencyRow,
     InboxRow,
-    JournalRow,
     OutboxChange,
     OutboxRow,
     Owner,
 )
-from mail.db.sqlite import connect as sqlite
 from mail.db.store import Store
 from mail.errors import KeyTaken, MailTaken, StoreConflict, StoreError
 from mail.testing.doubles import KillingStore, KillPoint
@@ -469,12 +465,6 @@ class TestLargeTexts:
         assert await durable.due_outbox("example", EARLY, 10) == pairs
         assert await durable.list_outbox("example") == pairs
 
-    async def test_what_looks_like_a_reference_is_as_it_was(self, store: Store, rows: Rows) -> None:
-        odd = mail(wrapper=f' {{"body": "@text{{=}} @text{{p:{"0" * 32}}}", "x": "{self.BODY}"}}')
-        await send(store, rows, odd)
-        ((_, found),) = await store.due_outbox("example", EARLY, 10)
-        assert found._replace(id=0) == odd
-
 
 class TestDeletion:
     async def test_mail_of_a_deleted_task_is_gone_at_once(self, store: Store, rows: Rows) -> None:
@@ -537,21 +527,6 @@ class TestDeletion:
 
 
 class TestReopening:
-    async def test_mail_and_receipts_survive_the_process(
-        self, durable: Store, database: Database, rows: Rows
-    ) -> None:
-        found = await send(durable, rows, mail("a1"), mail("a2"), inbox=taken())
-        await durable.change_outbox([OutboxChange(found[0].id, "waiting", 1, LATER, "no", True)])
-        await durable.close()
-        second = database.store()
-        await second.open()
-        told = found[0]._replace(attempts=1, next_at=LATER, last_error="no", told=True)
-        assert await second.task_outbox(rows.alice, "t1") == [told, found[1]]
-        assert await second.next_outbox("example") == LATER
-        with pytest.raises(MailTaken):
-            await second.commit(rows.post(inbox=taken()))
-        await second.close()
-
     @pytest.mark.parametrize("when", ["before", "after"])
     async def test_a_commit_is_there_as_a_whole_or_not_at_all(
         self, durable: Store, database: Database, rows: Rows, when: Any
@@ -599,37 +574,3 @@ class TestReopening:
         assert await durable.task_outbox(rows.alice, "t1") == found
         assert await durable.find_inbox("example", "beta", "m1") is None
         assert await durable.events(rows.alice, "t1") == []
-
-
-class TestCost:
-    async def test_a_commit_without_mail_for_peers_runs_no_statement_more(
-        self, durable: Store, rows: Rows
-    ) -> None:
-        """Neither table is named by what an ordinary turn runs."""
-        seq = await rows.begin(durable)
-        seen: list[str] = []
-        journal = (JournalRow("reply", "done", "{}"),)
-        posts: list[Commit] = [rows.turn(seq, done=False, journal=journal), rows.turn(seq)]
-        for post in posts:
-            await _spied(durable, post, seen)
-        assert seen
-        assert not [text for text in seen if "outbox" in text or "inbox" in text]
-        await _spied(durable, rows.post(outbox=(mail(),)), seen)
-        assert [text for text in seen if "outbox" in text]
-
-
-async def _spied(store: Any, post: Commit, seen: list[str]) -> Receipt:
-    """Commit, and note the statements that it takes."""
-
-    def note(execute: Any) -> Any:
-        def noted(connection: Any, statement: Any, *more: Any) -> Any:
-            seen.append(statement.text)
-            return execute(connection, statement, *more)
-
-        return noted
-
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (postgres, sqlite):
-            patch.setattr(module, "_execute", note(module._execute))
-        receipt: Receipt = await store.commit(post)
-    return receipt
