@@ -180,22 +180,6 @@ async def check_replay(client: MAILClient) -> None:
     assert rest == whole[3:]
 
 
-async def test_an_empty_folder_is_enough(tmp_path: Path) -> None:
-    place = Place(tmp_path, port := free_port(), ("--port", str(port), "--host", "127.0.0.1"))
-    await place.start()
-    try:
-        said = [json.loads(line)["message"] for line in place.log.splitlines()]
-        assert "no swarms.json here: serving the packaged example, 'example-no-proxy'" in said
-        async with MAILClient(place.url, place.token("alice"), config=quick()) as client:
-            assert (await client.post_message("What is 6 * 7?"))["response"] == "6 * 7 = 42."
-        assert await place.stop() == 0
-        assert (tmp_path / "mail.db").is_file()
-    finally:
-        if place.process is not None and place.process.returncode is None:
-            place.process.kill()
-            await place.process.wait()
-
-
 async def test_of_a_log_over_its_limit_the_oldest_files_are_deleted(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()

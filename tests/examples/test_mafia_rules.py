@@ -160,14 +160,6 @@ def _docket() -> Docket:
     return docket
 
 
-def test_only_what_a_player_chose_can_be_recorded() -> None:
-    docket = _docket()
-    assert docket.record("agnes", " clara ") == "Clara"
-    assert docket.record("Agnes", "Clara") == "Clara"  # once more changes nothing
-    assert docket.recorded == {"Agnes": "Clara"}
-    assert docket.missing == {}
-
-
 @pytest.mark.parametrize(
     ("player", "choice", "problem"),
     [
@@ -183,23 +175,6 @@ def test_anything_else_is_refused_with_what_to_do(player: str, choice: str, prob
     with pytest.raises(NarratorError, match=problem):
         docket.record(player, choice)
     assert docket.recorded == {}
-
-
-def test_a_choice_that_was_not_made_yet_cannot_be_recorded() -> None:
-    docket = Docket(Deed.VOTE, {"Agnes": ["Bruno"]})
-    with pytest.raises(NarratorError, match="Agnes has not chosen yet"):
-        docket.record("Agnes", "Bruno")
-
-
-def test_what_the_narrator_forgets_counts_all_the_same_and_in_order() -> None:
-    docket = Docket(Deed.KILL, {"Agnes": NAMES, "Bruno": NAMES, "Clara": NAMES})
-    for player, choice in (("Agnes", "Dmitri"), ("Bruno", "Clara"), ("Clara", NOBODY)):
-        docket.declare(player, choice)
-    docket.record("Bruno", "Clara")
-    assert docket.missing == {"Agnes": "Dmitri"}
-    docket.settle()
-    assert list(docket.recorded.items()) == [("Agnes", "Dmitri"), ("Bruno", "Clara")]
-    assert docket.mended == ["Agnes"]
 
 
 # --- the narrator's tools -----------------------------------------------------------------------

@@ -166,18 +166,3 @@ async def test_broken_arguments_and_unknown_tools_go_back_to_the_model(
         await swarm.shutdown()
     assert (outcome.subject, outcome.body) == ("::task_complete::", "mended")
     assert [seen.status for seen in provider.requests] == [200, 200, 200]
-
-
-@pytest.mark.parametrize("path", PATHS)
-async def test_a_model_that_never_mends_its_calls_is_given_up(
-    provider: FakeProvider, path: object
-) -> None:
-    provider.script = [otherwise(call_text("look_up", '{"word": "ma'))]
-    swarm = lead_swarm(path)
-    try:
-        outcome = await run(swarm, "Go.", streamed=False)
-    finally:
-        await swarm.shutdown()
-    assert outcome.subject == "::task_error::"
-    assert "tool calls kept failing" in outcome.body
-    assert [seen.status for seen in provider.requests] == [200, 200, 200]

@@ -512,19 +512,6 @@ class TestDeletion:
             pass
         assert await store.load_task(grave, found.task_id) is None
 
-    async def test_mail_for_a_peer_goes_in_steps(
-        self, durable: Store, database: Database, rows: Rows
-    ) -> None:
-        done = rows.task(state=TaskState.COMPLETED)
-        await send(durable, rows, *(mail(f"r{n}") for n in range(200)), task=done)
-        await durable.delete_task(rows.alice, "t1")
-        assert await durable.purge()
-        assert database.query("SELECT count(*) FROM outbox") == [(136,)]
-        while await durable.purge():
-            pass
-        assert database.query("SELECT count(*) FROM outbox") == [(0,)]
-        assert database.query("SELECT count(*) FROM tasks") == [(0,)]
-
 
 class TestReopening:
     @pytest.mark.parametrize("when", ["before", "after"])

@@ -16,7 +16,6 @@ from mail.db.records import (
     IdempotencyRow,
     InboxRow,
     JournalRow,
-    OutboxChange,
     OutboxRow,
     Owner,
     StoredUse,
@@ -242,22 +241,6 @@ class TestDeletion:
         assert await purge(durable) == 4  # 200 events, 64 at a time
         assert counts(database) == others
         assert not await durable.purge()
-
-    async def test_purging_spares_what_is_still_sent_until_it_is_done(
-        self, durable: Store, database: Database, rows: Rows
-    ) -> None:
-        await fill(durable, rows, rows.alice)
-        last = OutboxRow("t1", "beta", "m2", "", "response", "m2", "{}", "")
-        await durable.commit(rows.post(task=rows.task(state=TaskState.COMPLETED), outbox=(last,)))
-        await durable.delete_task(rows.alice, "t1")
-        await purge(durable)
-        left = {table: count for table, count in counts(database).items() if count}
-        assert left.pop("task_texts", 0) <= 1
-        assert left == {"tasks": 1, "outbox": 1}
-        [(_, row)] = await durable.list_outbox("example")
-        await durable.change_outbox([OutboxChange(row.id, "done")])
-        await purge(durable)
-        assert not any(counts(database).values())
 
     async def test_purging_goes_on_where_a_dead_process_stopped(
         self, durable: Store, database: Database, rows: Rows
