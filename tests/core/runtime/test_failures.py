@@ -513,22 +513,6 @@ async def test_a_history_is_a_plain_list_that_is_new_in_every_turn() -> None:
     await runtime.shutdown()
 
 
-async def test_entries_are_the_same_objects_in_every_turn() -> None:
-    """Nothing is copied: a turn in a long task costs as much as the first one."""
-    seen: list[list[dict]] = []
-
-    async def reader(messages, choice):
-        seen.append(list(messages))
-        return None, tool_calls(*(DONE if len(seen) == 3 else [("help", {})]))
-
-    runtime = runtime_of({"supervisor": supervisor(reader, ())})
-    await runtime.submit_and_wait(user_message())
-    first, second, third = seen
-    assert len(first) == 1 and len(third) > len(second) > 1
-    assert all(a is b for a, b in zip(second, third, strict=False))
-    await runtime.shutdown()
-
-
 async def test_a_failed_agent_is_in_the_log(caplog) -> None:
     async def broken(messages, choice):
         raise ModelError("quota exhausted", status=429)

@@ -1,22 +1,19 @@
-"""The ledger of open questions: what opens and closes one, and what a draft leaves alone."""
+"""The ledger of open questions keeps the newest ones."""
 
-from typing import Any
-
-from mail.core.addresses import MAILAddress, create_agent_address
+from mail.core.addresses import create_agent_address
 from mail.core.envelope import Envelope
 from mail.core.runtime.ledger import Ledger
 
 
-def message(kind: Any, sender: str | MAILAddress, to: str, ref: str = "r1") -> Envelope:
-    own = create_agent_address(sender) if isinstance(sender, str) else sender
-    return Envelope(
-        id=f"id of {ref}",
+def test_the_newest_questions_of_two_agents_are_kept() -> None:
+    question = Envelope(
+        id="1",
         timestamp="2026-01-01T10:00:00+00:00",
-        kind=kind,
+        kind="request",
         task_id="t1",
-        ref=ref,
-        sender=own,
-        recipients=(create_agent_address(to),),
+        ref="",
+        sender=create_agent_address("lead"),
+        recipients=(create_agent_address("worker"),),
         subject="s",
         body="b",
         sender_swarm="harbour",
@@ -24,17 +21,9 @@ def message(kind: Any, sender: str | MAILAddress, to: str, ref: str = "r1") -> E
         routing_info={},
         file_id="",
     )
-
-
-def noted(*messages: Envelope, guests: frozenset[str] = frozenset()) -> Ledger:
     ledger = Ledger()
-    for each in messages:
-        ledger.note(each, "harbour", guests)
-    return ledger
-
-
-def test_the_newest_questions_of_two_agents_are_kept() -> None:
-    ledger = noted(*(message("request", "lead", "worker", f"r{n}") for n in range(1000)))
+    for number in range(1000):
+        ledger.note(question._replace(ref=f"r{number}"), "harbour", frozenset())
     kept = ledger.refs("lead", "worker")
     assert 64 <= len(kept) <= 128
     assert kept == [f"r{n}" for n in range(1000 - len(kept), 1000)]
