@@ -110,7 +110,7 @@ def test_a_mistake_is_one_line_and_code_1(
         (
             {"factory": "python::mail.factories:LiteLLMActionAgentFunction"}
             | {"agent_params": {"llm": "openai/gpt-5-mini", "sistem": "Be kind."}},
-            "argument: 'system'; it has 'sistem' in swarm 'tiny'. Did you mean 'system'?",
+            "has no parameter 'sistem' in swarm 'tiny'. Did you mean 'system'?",
         ),
     ],
 )
@@ -142,7 +142,7 @@ def strict(*, name, comm_targets, tools, user_token, motto, **wiring):
     [
         ({"motto": "Onwards"}, None),
         ({}, "missing a required argument: 'motto'"),
-        ({"moto": "Onwards"}, "'motto'; it has 'moto' in swarm 'tiny'. Did you mean 'motto'?"),
+        ({"moto": "Onwards"}, "has no parameter 'moto' in swarm 'tiny'. Did you mean 'motto'?"),
     ],
 )
 def test_a_factory_of_ones_own_is_asked_what_it_takes_and_not_called(

@@ -142,28 +142,7 @@ def create_app(
     used = store or owned
     assert used is not None  # noqa: S101 - one of the two is there
     auth = auth or build_auth(current(), used)
-    quotas, bells = Quotas(config.limits), BellSwitch()
-    shares = StorageShares(used.stored_use, config.limits.max_stored_bytes)
-    builder = SwarmBuilder(
-        config=config,
-        store=used,
-        turns=TurnLimit(config.limits.max_concurrent_turns),
-        ring=bells.ring,
-        quota=shares,
-    )
-    state = ServerState(
-        config=config,
-        store=used,
-        auth=auth,
-        builder=builder,
-        given=template,
-        bells=bells,
-        hook=_webhook(config),
-        quotas=quotas,
-        shares=shares,
-        intake=Intake(config.limits, quotas, lambda caller: state.large_mail(caller)),
-        document=DOCUMENT,
-    )
+    state = _make_state(config, template, used, auth)
     app = FastAPI(
         title="MAIL",
         lifespan=_lifespan(owned, template is None and serves_example(config.swarm)),
@@ -175,6 +154,34 @@ def create_app(
     app.state.mcp = mcp.McpDoor(app)
     _add_routes(app, state)
     return app
+
+
+def _make_state(
+    config: ServerConfig, template: "MAILSwarmTemplate | None", store: Store, auth: AuthBackend
+) -> ServerState:
+    quotas, bells = Quotas(config.limits), BellSwitch()
+    shares = StorageShares(store.stored_use, config.limits.max_stored_bytes)
+    builder = SwarmBuilder(
+        config=config,
+        store=store,
+        turns=TurnLimit(config.limits.max_concurrent_turns),
+        ring=bells.ring,
+        quota=shares,
+    )
+    state: ServerState = ServerState(
+        config=config,
+        store=store,
+        auth=auth,
+        builder=builder,
+        given=template,
+        bells=bells,
+        hook=_webhook(config),
+        quotas=quotas,
+        shares=shares,
+        intake=Intake(config.limits, quotas, lambda caller: state.large_mail(caller)),
+        document=DOCUMENT,
+    )
+    return state
 
 
 def _add_routes(app: FastAPI, state: ServerState) -> None:

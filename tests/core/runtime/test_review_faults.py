@@ -106,7 +106,7 @@ async def test_a_conflict_after_a_failure_does_not_leave_the_runtime_degraded(st
         {"supervisor": supervisor(always(DONE), ())}, store=HookedStore(store, before=fail)
     )
     run = await runtime.open_run(RunRequest(message=user_message()))
-    await failing.wait()
+    await until(lambda: runtime.degraded)
     refused = asyncio.Event()
 
     async def conflict(post) -> None:
