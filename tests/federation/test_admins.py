@@ -133,13 +133,13 @@ async def test_the_prompt_says_what_goes_on_and_cancels_it(
         assert await asyncio.to_thread(main, ("client", *flags, *line)) == 0
         return capsys.readouterr().out
 
-    assert "running, " in (shown := await typed("tasks-get", "-o", "swarm:harbour"))
+    assert "  running  " in (shown := await typed("tasks-get", "-o", "swarm:harbour"))
     assert "via harbour" in shown
     assert "via harbour" in await typed("task-get", task_id, "-o", "swarm:harbour")
     goes_on = "1 of its tasks go on: swarm-remove harbour --cancel-tasks"
     assert goes_on in await typed("swarm-remove", "harbour")
     assert "removed\n" in await typed("swarm-remove", "harbour", "--cancel-tasks")
-    assert "cancelled, " in await typed("tasks-get", "-o", "swarm:harbour")
+    assert "  cancelled  " in await typed("tasks-get", "-o", "swarm:harbour")
 
 
 async def test_the_console_shows_and_cancels_it_and_removes_the_swarm(

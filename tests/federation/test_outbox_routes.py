@@ -161,7 +161,7 @@ async def test_the_client_and_its_commands_show_and_retry(
     told = await run(["outbox", "retry", str(mail["id"]), "--url", node.url, *key], capsys)
     assert told == f"mail {mail['id']} is delivered again\n"
     listed = await run(["client", *key, node.url, "outbox"], capsys)
-    assert f"{mail['id']}  waiting  request for weather" in listed
+    assert f"{mail['id']}   weather  waiting  request" in listed
     again = await run(["client", *key, node.url, "outbox-retry", str(mail["id"])], capsys)
     assert again == f"mail {mail['id']} is delivered again\n"
     await ask(node, task_id="more")

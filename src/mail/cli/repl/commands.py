@@ -440,6 +440,10 @@ async def _responses(session: Session, arguments: Namespace) -> int:
         session.screen.show_json(response.model_dump(mode="json"))
     else:
         _show_response(session, response)
+    return _response_code(response)
+
+
+def _response_code(response: Any) -> int:
     if response.status in ("failed", "cancelled"):
         return FAILED
     answered = {i.call_id for i in response.output if i.type == "function_call_output"}

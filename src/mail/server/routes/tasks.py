@@ -270,7 +270,7 @@ async def retry_set_aside(  # noqa: PLR0913 - the parts of a request, all named
     await _check_owned(state, whose, task_id)
     _audit(state, caller, whose, "tries again", f"mail {number} of the task '{task_id}'")
     async with state.pool.lease(whose, token if whose == caller else "") as swarm:
-        await swarm.retry_mail(task_id, number, by=_by(state, caller, whose))
+        await swarm.runtime.set_aside.retry(task_id, number, _by(state, caller, whose))
     return {"status": "waiting", "task_id": task_id, "id": number}
 
 
@@ -293,7 +293,7 @@ async def discard_set_aside(
     await _check_owned(state, whose, task_id)
     _audit(state, caller, whose, "discards", f"mail {number} of the task '{task_id}'")
     async with state.pool.lease(whose, token if whose == caller else "") as swarm:
-        await swarm.discard_mail(task_id, number, by=_by(state, caller, whose))
+        await swarm.runtime.set_aside.discard(task_id, number, _by(state, caller, whose))
     return Response(status_code=204)
 
 
