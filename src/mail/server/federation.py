@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 
 
 _HOST: Final = re.compile(r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d+)?", re.ASCII)
-"""So many seconds after a hint has had a task looked up, its peer may have another."""
 _NO_HOST: Final = "host.invalid"
 """What a signature of the address fits when the request names no host."""
 
@@ -304,7 +303,6 @@ class Federation:
             message: The wrapper, which `mail.core.schema.parse_interswarm_message` has accepted.
             peer: The swarm that has sent it.
             token: Its bearer token.
-            size: The bytes of the request.
             may_open: Whether it may open a task.
 
         Raises:

@@ -42,7 +42,6 @@ _CALLS_PAGE: Final = 10
 """Of how many tasks the open calls are read at once."""
 _Calls = dict[str, list[CallRow]]
 """The open calls of some tasks, by task."""
-"""Of tasks that have open calls; the others' were closed."""
 _MAIL_PAGE: Final = 8
 _ASIDE_PAGE: Final = 4
 _LONGEST_SUBJECT: Final = 256
