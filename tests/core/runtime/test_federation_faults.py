@@ -580,11 +580,12 @@ async def test_a_task_may_be_deleted_behind_the_back(store) -> None:
         network.add("weather", lambda: {"wind": leader(echo)})
         await harbour.runtime().submit_and_wait(question("one"), timeout=30)
         await is_over(network)
-        await harbour.stop()  # what came of its mail may be noted until then
-        back = next(one for one in network.moved if one["target_swarm"] == "harbour")
-        await store.delete_task(HARBOUR, "task-1", ended=True)
-        mail = {**back, "message_id": "11111111-1111-4111-8111-111111111111"}
-        with pytest.raises(UnknownTask):
-            late = opened(mail, "weather", Place(HARBOUR, "task-1"))
-            await harbour.runtime().peers.take(late)
-        assert await store.load_task(HARBOUR, "task-1") is None
+    back = next(one for one in network.moved if one["target_swarm"] == "harbour")
+    await store.open()
+    await store.delete_task(HARBOUR, "task-1", ended=True)  # nothing moves, no memory has it
+    mail = {**back, "message_id": "11111111-1111-4111-8111-111111111111"}
+    late = opened(mail, "weather", Place(HARBOUR, "task-1"))
+    with pytest.raises(UnknownTask):
+        await harbour.runtime().peers.take(late)
+    await harbour.stop()
+    assert await store.load_task(HARBOUR, "task-1") is None
