@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 
 class Clock(Protocol):
-    """Where the runtime gets wall-clock time and fresh identifiers."""
+    """The runtime's source of wall-clock time and fresh identifiers."""
 
     def now(self) -> str:
         """Return the current time as RFC 3339 text in UTC with microseconds."""

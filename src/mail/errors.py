@@ -28,11 +28,11 @@ class MAILError(Exception):
 
 
 class NotFound(MAILError):
-    """What somebody names is not there, or is not theirs to see."""
+    """The named thing does not exist, or the caller may not see it."""
 
 
 class Conflict(MAILError):
-    """What is asked for does not go with how things are by now."""
+    """The request does not fit the present state."""
 
 
 class ProtocolError(MAILError, ValueError):

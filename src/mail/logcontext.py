@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 
 class LogContext(NamedTuple):
-    """What a line can tell of its surroundings; "" where there is nothing to tell.
+    """The identifiers that a log line carries; "" for those that do not apply.
 
     Attributes:
         request_id: The HTTP request; of a turn, the newest request that drove its task.

@@ -31,7 +31,7 @@ MEMORY_UPDATE_INSTRUCTIONS: Final = UPDATE_INSTRUCTIONS
 
 
 class GraphStore(Protocol):
-    """What is needed of LangGraph's ``BaseStore``."""
+    """The methods needed of LangGraph's ``BaseStore``."""
 
     async def aget(self, namespace: tuple[str, ...], key: str) -> Any:
         """Return an item with a ``value``, or None."""
@@ -47,8 +47,8 @@ async def aget_memory(
 
     Args:
         store: A LangGraph store.
-        namespace: Where the memory is, such as ``("email_assistant", "cal_preferences")``.
-        default_content: What to return when there is none; it is not stored.
+        namespace: The path of the memory, such as ``("email_assistant", "cal_preferences")``.
+        default_content: The result when there is none; it is not stored.
     """
     item = await store.aget(namespace, PREFERENCE_KEY)
     text = None if item is None else memory_text(item.value)
@@ -68,11 +68,11 @@ async def aupdate_memory(
 
     Args:
         store: A LangGraph store.
-        namespace: Where the memory is.
+        namespace: The path of the memory.
         messages: As ``{"role", "content"}``.
-        default_content: What is updated when there is no memory yet.
+        default_content: The text that is updated when there is no memory yet.
         model: A model's name, or a `mail.llm.ChatModel`.
-        instructions: What the model is told to do.
+        instructions: The instructions for the model.
 
     Raises:
         ProtocolError: the update was refused, see `mail.services.learning.update_problem`; the
@@ -133,7 +133,7 @@ def proposer(
 
     Args:
         model: A model's name, or a `mail.llm.ChatModel`.
-        instructions: What the model is told to do.
+        instructions: The instructions for the model.
         use_proxy: Whether calls go through the LiteLLM proxy.
 
     Raises:

@@ -266,9 +266,9 @@ def logged(
         logger: The logger of the module that caught it.
         error: Any exception that MAIL did not raise on purpose.
         text: The message of the log, constant.
-        values: What the message has in it.
+        values: The values in the message.
         level: The level of the line.
-        said: What others learn in place of the class.
+        said: The text for others in place of the class.
     """
     reference = secrets.token_hex(4)
     known = {"reference": reference}

@@ -143,8 +143,8 @@ class MAILAction:
     """A tool that agents call, backed by Python code.
 
     Attributes:
-        name: What models call it.
-        description: What models read about it.
+        name: Its name for models.
+        description: Its description for models.
         parameters: The JSON Schema of its arguments, shown to models unchanged; its own copy.
         callback: The callable as it was given.
         function: The callable behind a coroutine function that checks the arguments, keeps to the
@@ -153,7 +153,7 @@ class MAILAction:
         idempotent: Running it twice is harmless; after a crash it is then simply run again.
         timeout: Seconds that one call may take, or None.
         completes: A call that succeeds ends the task; its result is the answer.
-        approval: How its calls wait for a person, or None.
+        approval: The rules by which its calls wait for a person, or None.
         untrusted: It returns text from outside, which models read labelled as data.
     """
 
@@ -182,8 +182,8 @@ class MAILAction:
         """Define an action whose callable gets a dictionary of arguments.
 
         Args:
-            name: What models call it.
-            description: What models read about it.
+            name: Its name for models.
+            description: Its description for models.
             parameters: JSON Schema of the arguments; ``{}`` means any.
             function: A callable, another action, or a ``module:object`` reference to either.
             idempotent: Running it twice with the same arguments is harmless.
@@ -317,7 +317,7 @@ class MAILAction:
 
         Args:
             action_data: The entry.
-            references: What its function may be imported from.
+            references: The permitted imports of its function.
 
         Raises:
             ConfigError: the entry, its schema or its reference is wrong.

@@ -50,17 +50,17 @@ class MAILAgent:
 
     Attributes:
         name: Unique within the swarm.
-        factory: What built it, as it was named in the template.
+        factory: The factory that built it, as named in the template.
         actions: Its own tools.
         function: The agent function (see `mail.core.agents.AgentFunction`).
         comm_targets: The agents that it may write to.
-        agent_params: What the factory was given beside the top-level parameters.
+        agent_params: The factory's arguments beside the top-level parameters.
         enable_entrypoint: It takes mail from users.
         enable_interswarm: It takes part in interswarm messaging.
         can_complete_tasks: It is a supervisor: it may end tasks.
         tool_format: The style of its tool declarations.
         exclude_tools: Tools that it may not call.
-        template: What it was made from, or None.
+        template: The template that it was made from, or None.
 
     Raises:
         ConfigError: a field is of the wrong type, the name cannot be an agent's, or nobody can be
@@ -120,7 +120,7 @@ class MAILAgent:
 
 @dataclass(eq=False, slots=True)
 class MAILAgentTemplate:
-    """How to build an agent.
+    """The parts that an agent is built of.
 
     The attributes are those of `MAILAgent`. ``factory`` is a callable or a ``module:object``
     reference to one; ``python::`` and ``url::`` strings inside ``agent_params`` are resolved when
@@ -228,7 +228,7 @@ class MAILAgentTemplate:
         Args:
             agent_data: The entry.
             actions_by_name: The swarm's actions, to which the entry refers by name.
-            references: What its references may lead to.
+            references: The permitted targets of its references.
 
         Raises:
             ConfigError: the entry is wrong, or refers to an action that is not there.

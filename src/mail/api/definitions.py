@@ -21,7 +21,7 @@ class ActionImporter:
     """Imports the entries of ``action_imports`` for validation, and keeps the actions.
 
     Attributes:
-        references: What may be imported and fetched; one budget for the whole definition.
+        references: The permitted imports and addresses; one budget for the whole definition.
         actions: The imported actions by the name of their swarm and their own, in order.
     """
 
@@ -58,7 +58,7 @@ def load_actions(swarm: SwarmsJSONSwarm, importer: ActionImporter) -> dict[str, 
 
     Args:
         swarm: The swarm.
-        importer: What its validation imported with.
+        importer: The importer that its validation used.
 
     Raises:
         ConfigError, WrongReference: as `mail.api.actions.action_from_entry`.

@@ -86,15 +86,15 @@ class _Gateway(PeerGateway):
 
 
 class LibraryFederation:
-    """What a library swarm runs for its mail with other swarms: a router, a sender, its guests.
+    """A library swarm's exchange with other swarms: a router, a sender, its guests.
 
     A *guest* is the runtime for the tasks of one other swarm. It is made when mail of that swarm
     comes, or when `start` finds that it has work left.
 
     Args:
         registry: Knows the other swarms.
-        store: Where tasks and mail are.
-        owner: Whose instance of the swarm this is.
+        store: The store of tasks and mail.
+        owner: The owner of this instance of the swarm.
         make_guest: Makes the runtime for a swarm's tasks, with `gateway`.
         clock: The time.
 
@@ -267,7 +267,7 @@ class LibraryFederation:
         return self._guest(owner.id)
 
     async def take_response(self, message: MAILMessage) -> None:
-        """See `mail.core.runtime.interswarm.Federation.handle_interswarm_response`."""
+        """Take a message as an answer of another swarm to one of this swarm's own tasks."""
         message = parse_message(message)
         sender = message["message"]["sender"]
         peer = parse_agent_address(sender["address"])[1]
@@ -311,7 +311,7 @@ class LibraryFederation:
     # --- mail out -------------------------------------------------------------------------------
 
     async def route(self, message: MAILMessage) -> MAILMessage:
-        """See `mail.core.runtime.interswarm.Federation.route_interswarm_message`."""
+        """Deliver a message to its recipients here and in other swarms, once."""
         message = parse_message(message)
         await self._open()
         row = await self._store.load_task(self._owner, message["message"]["task_id"])
@@ -324,7 +324,7 @@ class LibraryFederation:
         )
 
     async def send(self, message: MAILInterswarmMessage, direction: Direction) -> None:
-        """See `mail.core.runtime.interswarm.Federation.send_interswarm_message`."""
+        """Send a wrapped message to its swarm, once."""
         await self._open()
         if direction == "back":
             await self._router.send_interswarm_message_back(message)
@@ -332,6 +332,6 @@ class LibraryFederation:
             await self._router.send_interswarm_message_forward(message)
 
     async def post_user_message(self, message: MAILInterswarmMessage) -> MAILMessage:
-        """See `mail.core.runtime.interswarm.Federation.post_interswarm_user_message`."""
+        """Have another swarm run a user's task; return its answer."""
         await self._open()
         return await self._router.post_interswarm_user_message(message)

@@ -112,7 +112,7 @@ def introduce(
         agents: The agents.
         swarm: The swarm's name.
         teams: The swarm's teams.
-        participants: Who else has a mailbox, with descriptions.
+        participants: The others with a mailbox, with descriptions.
         files: Whether files can come with their messages.
     """
     known = {
@@ -140,8 +140,8 @@ def describe_peers(agent: MAILAgent, known: Mapping[str, str], swarm: str) -> st
     """Return the block about an agent's communication targets; empty when it can write to nobody.
 
     Args:
-        agent: Whose targets.
-        known: What the swarm's agents can do, and who its participants are, by name.
+        agent: The agent with these targets.
+        known: The abilities of the swarm's agents and the participants, by name.
         swarm: The swarm's name.
     """
     senders = _SENDERS + (_SUPERVISORS_SENDERS if agent.can_complete_tasks else ())

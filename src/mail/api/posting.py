@@ -116,7 +116,7 @@ def read_options(
     """Check extra keyword arguments.
 
     Args:
-        given: What the caller passed.
+        given: The caller's arguments.
         timeout: Seconds that the caller waits, if ``given`` says nothing else.
 
     Returns:
@@ -638,10 +638,10 @@ class ManualStepper:
         Args:
             task_id: The task; a new one is opened under this id.
             target: The agent to call.
-            response_targets: Who gets its words; all agents when None.
+            response_targets: The recipients of its words; all agents when None.
             response_type: ``"broadcast"`` (one message to the targets), ``"response"`` or
                 ``"request"`` (one message to each target).
-            payload: What to tell the agent beside its mail.
+            payload: A text for the agent beside its mail.
             dynamic_ctx_ratio: The share of the model's context (0 to 1) above which older history
                 is summarised for this step; 0 for the swarm's own setting.
             _llm: The model of this step in place of the agent's own.

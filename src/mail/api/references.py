@@ -41,8 +41,8 @@ def load_object(reference: str, what: str, references: ReferencePolicy = TRUSTED
 
     Args:
         reference: ``module:object``, with or without ``python::``.
-        what: Whose reference it is, for the error text.
-        references: What may be imported.
+        what: The owner of the reference, for the error text.
+        references: The permitted imports.
 
     Raises:
         ConfigError: it cannot be imported, or may not be.

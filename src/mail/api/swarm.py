@@ -64,7 +64,7 @@ A = TypeVar("A", bound=AgentLike)
 
 
 class AgentGraph(Generic[A]):
-    """What a swarm and its template have in common: agents that may write to one another."""
+    """Agents that may write to one another: the base of a swarm and of its template."""
 
     name: str
     version: str
@@ -128,7 +128,7 @@ class AgentGraph(Generic[A]):
 
     @property
     def adjacency_matrix(self) -> Matrix:
-        """Who may write to whom, as it is now; see `mail.api.graph`."""
+        """The matrix of who may write to whom, as it is now; see `mail.api.graph`."""
         return self._build_adjacency_matrix()[0]
 
     def _build_adjacency_matrix(self) -> tuple[Matrix, list[str]]:
@@ -210,7 +210,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], Federation)
     Attributes:
         supervisors: The agents that may complete tasks.
         agent_names: The agents' names in order.
-        adjacency_matrix: Who may write to whom; see `mail.api.graph`.
+        adjacency_matrix: The agents that each agent may write to; see `mail.api.graph`.
         The other attributes are the constructor's arguments.
     """
 
@@ -254,7 +254,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], Federation)
             agents: The agents.
             actions: Actions beside those that the agents bring along.
             entrypoint: The agent that gets messages without an entrypoint of their own.
-            user_id: Whose instance this is; tasks belong to (swarm, role, id).
+            user_id: The owner of this instance; tasks belong to (swarm, role, id).
             user_role: admin, agent or user; swarm for an instance that serves another swarm.
             swarm_registry: Knows the other swarms; needed with ``enable_interswarm``, unless there
                 is a ``gateway``.
@@ -274,7 +274,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], Federation)
                 carries it itself, see `mail.api.federation`.
             teams: Groups of agents: objects with ``id``, ``lead`` and ``members``.
             enable_teams: Whether their members have the tools for teams.
-            participants: Who else has a mailbox in the swarm, so that agents can write to them:
+            participants: The others with a mailbox in the swarm, whom agents can write to:
                 objects with ``name`` and ``description``.
             memories: The texts of named memories that the user has not changed.
             ring: Called with the names of participants that have got letters.
@@ -429,7 +429,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], Federation)
         Args:
             task_id: The task.
             number: The ``id`` of the message.
-            by: Who wants it, when that is not the user.
+            by: The person who asks for it, if that is not the user.
 
         Raises:
             UnknownTask, NotSetAside: there is no such task, or no such mail of it.
@@ -443,7 +443,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], Federation)
         Args:
             task_id: The task.
             number: The ``id`` of the message.
-            by: Who wants it, when that is not the user.
+            by: The person who asks for it, if that is not the user.
 
         Raises:
             UnknownTask, NotSetAside: there is no such task, or no such mail of it.
@@ -469,7 +469,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], Federation)
         """Answer a held call as the user whose instance this is; the call is run in the background.
 
         Args:
-            approval_id: Which one.
+            approval_id: The id of the approval.
             answer: ``{"type": "accept" | "edit" | "ignore" | "response", "args": …}``, or a list
                 with one.
 
@@ -527,7 +527,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], Federation)
 
     @property
     def runtime(self) -> MAILRuntime:
-        """What runs the user's tasks."""
+        """The runtime that runs the user's tasks."""
         return self._runtime
 
     @property
@@ -583,7 +583,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
     Attributes:
         supervisors: The agents that may complete tasks.
         agent_names: The agents' names in order.
-        adjacency_matrix: Who may write to whom; see `mail.api.graph`.
+        adjacency_matrix: The agents that each agent may write to; see `mail.api.graph`.
         The other attributes are the constructor's arguments.
     """
 
@@ -625,7 +625,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
             keywords: For listings.
             public: Whether other swarms may list it.
             enable_db_agent_histories: Without a store, instances use ``DATABASE_URL``'s.
-            participants: Who else has a mailbox in the swarm, where a server serves it: objects
+            participants: The others with a mailbox in the swarm, where a server serves it: objects
                 with ``name`` and ``description``.
             teams: Groups of agents and participants: objects with ``id``, ``lead`` and ``members``.
             enable_teams: Whether their members have the tools for teams.
@@ -680,15 +680,15 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
 
         Args:
             instance_params: Given to every agent's factory, above all ``user_token``.
-            user_id: Whose instance this is.
+            user_id: The owner of this instance.
             user_role: admin, agent or user; swarm for an instance that serves another swarm.
-            base_url: Where other swarms reach this program.
-            registry_file: Where other swarms are kept, ``registries/<name>.json`` when None.
+            base_url: The address at which other swarms reach this program.
+            registry_file: The file with other swarms, ``registries/<name>.json`` when None.
             print_llm_streams: Whether replies of models are printed as they stream in.
             store: A store to share, or the URL of one; memory when None.
             settings: Limits of the runtime.
             clock: Time and ids; the machine's when None.
-            agents: What `make_agents` has made already.
+            agents: The agents that `make_agents` has made already.
             swarm_registry: Knows the other swarms; made of the two above when needed and None.
             gateway, ring, blobs: See `MAILSwarm`.
 
@@ -733,11 +733,11 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         from ``mail.toml`` and the environment.
 
         Args:
-            port: Where the server listens.
+            port: The port of the server.
             host: On which address.
             launch_ui: Whether to open the web console, or to start the user interface that
                 ``ui_path`` names.
-            ui_port: Where the user interface listens; without one, it leads to the console.
+            ui_port: The port of the user interface; without one, it leads to the console.
             ui_path: A folder in which ``pnpm dev`` runs a user interface. It finds the server's URL
                 in ``NEXT_PUBLIC_MAIL_SERVER_URL``, and is stopped with the server.
             open_browser: Whether to open the console or the user interface in a browser.
@@ -785,8 +785,8 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         Args:
             swarm_data: The entry.
             task_message_limit: Messages that a run of a task may process; None for no limit.
-            references: What its references may lead to; anything by default. For an entry that
-                came over the network use ``ReferencePolicy(imports=(…))``.
+            references: The permitted targets of its references; anything by default. For an entry
+                from the network use ``ReferencePolicy(imports=(…))``.
             enable_teams: Whether the members of its teams have the tools for teams.
 
         Raises:
@@ -845,7 +845,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         """Build the template of one swarm of a file.
 
         Args:
-            swarm_name: Which swarm.
+            swarm_name: The name of the swarm.
             json_filepath: The file.
             task_message_limit: Messages that a run of a task may process; None for no limit.
             enable_teams: Whether the members of its teams have the tools for teams.

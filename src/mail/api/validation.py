@@ -16,7 +16,7 @@ from mail.swarms_json.names import check_agent_name, check_distinct, check_swarm
 
 
 class AgentLike(Protocol):
-    """What an agent and an agent template have in common."""
+    """The attributes that an agent and an agent template share."""
 
     name: str
     comm_targets: list[str]

@@ -466,8 +466,8 @@ class MAILClient(DeskClient):
         """Answer a call (``POST /approvals/{approval_id}``); it is run in the background.
 
         Args:
-            approval_id: Which one.
-            type: What is to be done.
+            approval_id: The id of the approval.
+            type: The kind of answer.
             args: For an edit ``{"action": …, "args": {…}}``, for a response the text.
             request_id: An idempotency key. With it, the client repeats the request after a lost
                 connection; without, an answer that was stored is a 409 when it is given again.
@@ -530,7 +530,7 @@ class MAILClient(DeskClient):
             role: ``user``, ``admin`` or ``agent``.
             id: The caller's id.
             label: A note for people.
-            days: When it expires; never by default.
+            days: The days until it expires; never by default.
             participant: With the role ``agent``: it is the token of a participant.
         """
         payload = {
@@ -882,7 +882,7 @@ class MAILClient(DeskClient):
             tools: Functions that the caller runs.
             instructions: Appended to the entrypoint's own system prompt.
             previous_response_id: The newest response of the conversation to continue.
-            tool_choice: Which of the functions may or must be called.
+            tool_choice: The functions that may or must be called.
             parallel_tool_calls: Whether the model may call several at once.
             idempotency_key: As in `post_message`.
             **kwargs: Further fields of the request, for example ``metadata`` or ``store``.

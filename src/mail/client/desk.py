@@ -69,7 +69,7 @@ class DeskClient(HTTPClient):
 
         Args:
             content: The text.
-            recipient_id: Who gets it, as a direct message.
+            recipient_id: The recipient of a direct message.
             thread_id: Or the thread in which it is posted.
             recipient_ids: Or who get it, as a broadcast: all of them, or nobody.
             subject: A line.
@@ -321,9 +321,9 @@ class DeskClient(HTTPClient):
         """Upload a file, which nobody else can get yet (``POST /files``).
 
         Args:
-            content: Where it is, or its bytes, or what yields these; it is sent in pieces.
+            content: Its path, its bytes, or an iterator of these; it is sent in pieces.
             filename: Its name; that of the path by default.
-            media_type: What it is; guessed from the name by default.
+            media_type: Its media type; guessed from the name by default.
             request_id: A name for this request: a repeat with it gets the same file. With it, a
                 path or bytes are sent again after a lost connection.
 
@@ -366,9 +366,9 @@ class DeskClient(HTTPClient):
 
         Args:
             file_id: The file.
-            recipient_id: Who gets it.
+            recipient_id: The recipient.
             thread_id: Or the thread whose members get it.
-            description: What is said about it.
+            description: A description of it.
             urgent: Whether it wants attention at once.
             request_id: A name for this request: a repeat with it sends nothing twice.
 

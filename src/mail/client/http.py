@@ -128,7 +128,7 @@ class HTTPClient:
             path: Path below the base URL.
             body: The JSON body; fields that are None are not sent.
             key: An idempotency key; see `_repeated`.
-            query: What stands behind the path; fields that are None are not sent.
+            query: The fields of the query; those that are None are not sent.
             headers: Further headers.
 
         Raises:

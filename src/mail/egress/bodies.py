@@ -49,8 +49,8 @@ async def read_limited(
 
     Args:
         encoding: The value of the header ``Content-Encoding``.
-        raw: What arrives.
-        max_bytes: How much of it is read, once expanded.
+        raw: The bytes that arrive.
+        max_bytes: The part that is read, once expanded.
 
     Raises:
         FetchError: see `read_body`.

@@ -122,7 +122,7 @@ def guarded_client(
     is kept: one made for a TLS name must never be used for another.
 
     Args:
-        policy: What may be reached beside public addresses.
+        policy: The permitted addresses beside public ones.
         timeout: Seconds for each of connecting, writing, and waiting for the next bytes.
         resolve: Answers what addresses a host has; the system's resolver by default.
         transport: Makes the connections.
@@ -266,9 +266,9 @@ def fetch(
 
     Args:
         url: An http or https address; credentials in it are sent as Basic authentication.
-        policy: What may be reached beside public addresses.
+        policy: The permitted addresses beside public ones.
         timeout: Seconds that all of it may take, redirects and body included.
-        max_bytes: How large the document may be.
+        max_bytes: The size limit of the document.
         resolve: As in `guarded_client`.
         transport: As in `guarded_client`.
 
@@ -417,7 +417,7 @@ def led_on(
     Args:
         first: The request as the caller made it.
         sent: The one that was answered with a redirect.
-        onward: What httpx made of that answer; it is changed.
+        onward: The request that httpx made of that answer; it is changed.
     """
     before, after = _origin(sent), _origin(onward)
     if before == after:

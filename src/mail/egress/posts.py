@@ -47,7 +47,7 @@ class GuardedPosts:
     is used again for the same scheme, host name and port only.
 
     Args:
-        policy: What may be reached beside public addresses.
+        policy: The permitted addresses beside public ones.
         user_agent: The name that it goes by.
         resolve: Answers what addresses a host has; the system's resolver by default. Checked
             addresses of a host may be used for some seconds.
@@ -93,8 +93,8 @@ class GuardedPosts:
             url: The address.
             headers: The request's headers.
             content: Its body.
-            seconds: What everything together may take.
-            max_bytes: How much of the answer is read.
+            seconds: The deadline of the whole request.
+            max_bytes: The part of the answer that is read.
 
         Raises:
             RefusedAddress: the address may not be reached; nothing was sent.

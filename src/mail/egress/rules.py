@@ -118,7 +118,7 @@ def check_host(scheme: str, host: str, policy: EgressPolicy) -> str:
     Args:
         scheme: The address's scheme, in lower case.
         host: Its host as it would go into a request: ASCII, no brackets.
-        policy: What may be reached.
+        policy: The permitted addresses.
 
     Raises:
         RefusedAddress: the scheme is not http or https, or the host is no plain name or address.

@@ -63,7 +63,7 @@ class Passage:
 
     @property
     def citation(self) -> str:
-        """How the passage is cited."""
+        """The citation of the passage."""
         return f"[{self.note}:{self.place}]"
 
 

@@ -114,7 +114,7 @@ def parameters_of(
 
 
 class MAILAgentFunction(ABC):
-    """What every agent function is made with.
+    """The parameters that every agent function is made with.
 
     Args:
         name: The agent's name.
@@ -128,7 +128,7 @@ class MAILAgentFunction(ABC):
         kwargs: Anything else, kept as it is.
 
     Attributes:
-        peers: What the system prompt says about the agents it may write to; see `set_peers`.
+        peers: The system prompt's part about the agents it may write to; see `set_peers`.
         teams: The teams it is in; see `set_contacts`.
         participants: The participants that it may write to; see `set_contacts`.
         files: Whether participants write to it; see `set_contacts`.
@@ -193,7 +193,7 @@ class MAILAgentFunction(ABC):
 
         Args:
             comm_targets: The agents.
-            peers: What the system prompt says about them; begins with `PEERS_HEADLINE` or is empty.
+            peers: The system prompt's part about them; begins with `PEERS_HEADLINE` or is empty.
         """
         changed = list(comm_targets) != self.comm_targets
         self.comm_targets, self.peers = list(comm_targets), peers
@@ -243,7 +243,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         llm: The model: a LiteLLM name, or ``scripted/<module>:<object>``.
         system: The system prompt. It goes to the model first and never into a history.
         user_token: The caller's token, sent to the proxy.
-        reasoning_effort: How hard the model thinks; sets a thinking budget.
+        reasoning_effort: The effort of the model's thinking; sets a thinking budget.
         thinking_budget: Thinking tokens.
         max_tokens: Tokens of a whole reply.
         memory: Kept for compatibility.
@@ -358,7 +358,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where the agent's provider is, if it is not the environment's one."""
+        """The address and key of the agent's own provider, if it has one."""
         return Endpoint(self.api_base, self.api_key)
 
     @property

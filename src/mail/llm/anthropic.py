@@ -63,7 +63,7 @@ def encode(request: ModelRequest, profile: Profile) -> dict[str, Any]:
 
     Args:
         request: The question; nothing in it is changed or shared with the result.
-        profile: What the model accepts and needs. If its requests can be marked for the cache,
+        profile: The facts about the model. If its requests can be marked for the cache,
             system prompt and tools are, and the conversation so far.
     """
     settings = request.settings
@@ -218,7 +218,7 @@ def server_tool(
     Args:
         call_id: Its id.
         name: The provider's name of the tool; that of an MCP server has the server's in front.
-        arguments: What the model gave it, as JSON text.
+        arguments: The arguments from the model, as JSON text.
         result: The provider's block with what came out, if it came.
     """
     given = parse_arguments_text(arguments)

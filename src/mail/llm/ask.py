@@ -259,7 +259,7 @@ async def collect(
 
     Args:
         deltas: The stream.
-        sink: Where text and reasoning go.
+        sink: The receiver of text and reasoning.
         most: A reply with more characters is broken off; None for no limit.
 
     Raises:
@@ -402,7 +402,7 @@ async def ask(
     Args:
         model: The model.
         request: The question.
-        sink: Where text and reasoning go as they stream in.
+        sink: The receiver of text and reasoning as they stream in.
         report: Takes the model's name and what a call used, once for each call.
 
     Raises:

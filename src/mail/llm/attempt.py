@@ -39,9 +39,9 @@ class LibraryModel(ABC):
     """A model that is asked through a library, always streamed.
 
     Args:
-        retry: What is tried again.
+        retry: The policy of retries.
         sleep: Waits between attempts.
-        adaptations: What models turned out to accept; by default all agents of a process share it.
+        adaptations: The lessons of refusals; by default all agents of a process share them.
     """
 
     def __init__(

@@ -53,7 +53,7 @@ def encode(request: ModelRequest, profile: Profile = UNKNOWN) -> dict[str, Any]:
 
     Args:
         request: The question; nothing in it is changed or shared with the result.
-        profile: What the model accepts and needs.
+        profile: The facts about the model.
 
     Returns:
         ``model``, ``messages`` and, as far as there is something to say, ``tools``,

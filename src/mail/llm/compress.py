@@ -404,7 +404,7 @@ def split_at(messages: Sequence[Entry], keep: int, *, wait: bool = True) -> int:
 
     Args:
         messages: The history, in any mix of formats, with or without a system entry at the front.
-        keep: How many of the newest entries must stay right of the cut.
+        keep: The number of newest entries that must stay right of the cut.
         wait: Whether a call without a result holds the cut back, because its result may still
             come.
 

@@ -105,7 +105,7 @@ class RefusedCall(ModelError):
         message: See `mail.errors.ModelError`, as ``status`` and ``retry_after``.
         status: The status of the answer, or the one that its name of the error stands for.
         retry_after: The seconds that the provider wants to be left alone.
-        named: What the provider's error names.
+        named: The parameter that the provider's error names.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class ReportedError(ModelError):
     """An error that a provider reports within a stream, in its own words.
 
     Args:
-        body: What the provider wrote: ``message``, and ``code`` or ``type``.
+        body: The provider's error: ``message``, and ``code`` or ``type``.
     """
 
     def __init__(self, body: Mapping[str, Any]) -> None:

@@ -128,7 +128,7 @@ class Tries:
     """The tries of one call: the changes made so far, and the profile of the last try.
 
     Args:
-        adaptations: What was learnt, and where to put what this call learns.
+        adaptations: The lessons of earlier refusals; those of this call are added.
         place: Returns where the call goes; only asked if anything is or was learnt.
     """
 

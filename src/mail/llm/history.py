@@ -288,7 +288,7 @@ def conversation(
 
     Args:
         messages: The history's entries.
-        profile: What the model accepts that the history is for.
+        profile: The facts about the model that the history is for.
     """
     results: dict[str, deque[tuple[int, str]]] = {}
     for position, message in enumerate(messages):

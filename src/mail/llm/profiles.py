@@ -94,8 +94,8 @@ class Profile:
         wire: The format in which it is spoken to.
         tools: Whether it can call tools at all.
         chat_tools: Whether it can call them over chat completions too, however it thinks.
-        forced_any: How "call any tool" is asked for.
-        forced_named: How one certain tool is asked for.
+        forced_any: The way to ask for "call any tool".
+        forced_named: The way to ask for one certain tool.
         off_switch: Arguments that switch thinking off where it is not left to the model.
         on_switch: Arguments that a call needs in which the model thinks (chat completions only).
         omit_auto: Whether the tool choice ``auto`` is left out: some servers refuse the word (chat
@@ -112,28 +112,28 @@ class Profile:
             only).
         lone_calls: Whether the text beside calls is left out, because the provider takes no
             message with both (chat completions only).
-        thinks: When it thinks.
+        thinks: The conditions under which it thinks.
         signed: Whether it signs its thinking (Claude).
-        send_back: When its reasoning goes back to it: ``never``, in calls that do not switch
-            ``thinking`` off, or ``always``.
+        send_back: The calls in which its reasoning goes back to it: ``never``, those that do not
+            switch ``thinking`` off, or ``always``.
         fill_reasoning: Whether calls without reasoning go back with a blank in its place (chat
             completions only).
         efforts: The efforts that it takes, the least first; none means any.
-        effort_via: How it is told: ``none``, ``reasoning_effort`` or ``reasoning`` (either
+        effort_via: The parameter for it: ``none``, ``reasoning_effort`` or ``reasoning`` (either
             means what the wire has for it), ``thinking_budget``, ``adaptive`` (Claude), or
             ``extra_body:`` and a dotted path; the path of a number of tokens ends in
             ``max_tokens`` or ``budget``.
         least_budget: The fewest thinking tokens that it takes.
         largest_budget: The most, or None.
         summary: Whether a summary of its reasoning may be asked for.
-        block_binding: What shall happen to thinking that is bound to other messages
+        block_binding: The treatment of thinking that is bound to other messages
             (``drop_block``, with the header that it needs); empty sends nothing.
         headers: Further HTTP headers of its calls.
         cache_marks: Whether parts of a request can be marked for its cache.
         stream: Whether its replies are streamed.
         silence: The least ``timeout`` in seconds that it needs, or None.
         total: The least ``deadline`` in seconds that it needs, or None.
-        store: What is sent as ``store``; None sends nothing.
+        store: The value of ``store``; None sends nothing.
         max_tokens: The cap of a reply for which none is asked, where there has to be one.
         arguments: Further arguments of every call.
         without: Names of arguments that are left out, because the provider refuses them; what is
@@ -295,7 +295,7 @@ def checked_fields(given: object, place: str) -> dict[str, Any]:
 
     Args:
         given: Fields of `Profile` with their values, as TOML or JSON has them, and `LIKE`.
-        place: What errors call them.
+        place: Their name in errors.
 
     Raises:
         ConfigError: an unknown field, or a value of the wrong type.
@@ -361,7 +361,7 @@ def overrides_for(
 
     Args:
         model: Its name; a proxy's prefix may be missing in the operator's table.
-        own: What the agent sets.
+        own: The settings of the agent.
         also: Further names of the model; the first that has a table counts.
 
     Raises:
@@ -388,7 +388,7 @@ def profile_of(
         tool_format: The agent's tool format.
         overrides: Fields of the profile that come before all tables; ``like`` names another model,
             whose profile it is then.
-        address: Where the agent's own endpoint is, if it has one.
+        address: The address of the agent's own endpoint, if it has one.
     """
     given = dict(overrides)
     known = _Known.look_up(litellm, model, str(given.pop(LIKE, "")), address)

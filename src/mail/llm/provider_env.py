@@ -149,7 +149,7 @@ def model_warnings(litellm: Any, uses: Iterable[ModelUse]) -> list[str]:
 
     Args:
         litellm: The library.
-        uses: Which agent asks which model.
+        uses: The agents with the models that they ask.
     """
     found: dict[tuple[str, str], list[str]] = {}
     for use in uses:
@@ -167,7 +167,7 @@ def model_problem(litellm: Any, use: ModelUse, *, in_name: bool) -> str | None:
 
     Args:
         litellm: The library.
-        use: Which agent asks which model.
+        use: An agent with the model that it asks.
         in_name: Whether calls through the proxy carry the token of whoever asked.
     """
     model = _full_name(use)

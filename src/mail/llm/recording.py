@@ -76,10 +76,10 @@ class RecordedCall:
         agent: The agent; no text outside of a swarm.
         method, url: Where the request went.
         headers: Its headers in lower case.
-        body: What the JSON of the body says, or its text; long texts and lists are cut.
+        body: The decoded JSON of the body, or its text; long texts and lists are cut.
         status: The answer's status; None if none came.
         answer_headers: The answer's headers in lower case.
-        answer_bytes: How long the answer was so far.
+        answer_bytes: The length of the answer so far.
         error: Why no answer came.
         seconds: From the request to what was last heard.
     """
@@ -167,7 +167,7 @@ class RecordedCalls(list[RecordedCall]):
     """The calls that were recorded, oldest first; only the newest are kept.
 
     Args:
-        most: How many are kept.
+        most: The number that is kept.
         send: Whether requests are sent at all.
     """
 
@@ -192,7 +192,7 @@ def recorded_calls(*, send: bool = True, most: int = MOST_CALLS) -> Iterator[Rec
 
     Args:
         send: False keeps the requests from being sent; each gets an answer with status 400.
-        most: How many calls are kept, the newest; each takes at most about 400 kB.
+        most: The number of newest calls that are kept; each takes at most about 400 kB.
     """
     import httpx
 

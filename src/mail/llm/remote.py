@@ -40,7 +40,7 @@ def check_remote_llm(
 
     Args:
         llm: The name, not that of a script.
-        rules: What is allowed.
+        rules: The permitted parameters.
         use_proxy: Whether a LiteLLM proxy is asked for it.
         provider_of: Returns the provider of a name that has none in front, or no text.
 
@@ -97,7 +97,7 @@ class Guard:
     """Lets the calls of an agent that was defined elsewhere go through `mail.egress`.
 
     Args:
-        rules: What is allowed; None for agents of this machine's own files: nothing is done then.
+        rules: The permitted parameters; None permits all, for agents of this machine's own files.
     """
 
     def __init__(self, rules: ModelRules | None) -> None:

@@ -57,7 +57,7 @@ def encode(request: ModelRequest, profile: Profile = UNKNOWN) -> dict[str, Any]:
 
     Args:
         request: The question; nothing in it is changed or shared with the result.
-        profile: What the model accepts and needs. If it reasons, the encrypted text is asked for,
+        profile: The facts about the model. If it reasons, the encrypted text is asked for,
             and a summary where it gives one.
     """
     settings = request.settings

@@ -42,8 +42,8 @@ class RetryPolicy:
         """Return how many seconds to wait before the next attempt, or None to give up.
 
         Args:
-            error: How the last attempt ended; its ``status`` is None for a broken connection.
-            attempt: How many attempts were made.
+            error: The error of the last attempt; its ``status`` is None for a broken connection.
+            attempt: The number of attempts so far.
             left: The seconds left of the call's deadline.
         """
         limited = error.status == _RATE_LIMITED
@@ -80,8 +80,8 @@ async def answered(
     Args:
         attempt: Starts an attempt that may take so many seconds.
         request: The question.
-        tries: What the call goes through; the first attempt tells it the model's profile.
-        policy: What to try again.
+        tries: The attempts of the call; the first one tells it the model's profile.
+        policy: The policy of retries.
         sleep: Waits between attempts.
 
     Raises:

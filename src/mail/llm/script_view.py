@@ -62,7 +62,7 @@ class ScriptView:
         system: The system prompt; the history's own when empty.
         model: The name of the model.
         tools: The names of the tools on offer.
-        tool_choice: What the caller asks for.
+        tool_choice: The caller's choice of tools.
 
     ``match`` holds the match of the rule's ``body`` (or ``result``) pattern, if it had one.
     """

@@ -97,8 +97,8 @@ class Silence:
     took too long.
 
     Args:
-        seconds: How long a wait may take; None for as long as the last one may.
-        end: When the last wait must be over, in the loop's time.
+        seconds: The limit of a wait; None for that of the last one.
+        end: The deadline of the last wait, in the loop's time.
     """
 
     def __init__(self, seconds: float | None, end: float) -> None:

@@ -29,7 +29,7 @@ def may_think(choice: ToolChoice, exchanges: Sequence[Said | Replied], profile: 
     Args:
         choice: The call's tool choice; some models cannot think where they are forced.
         exchanges: The history.
-        profile: What the model accepts and needs.
+        profile: The facts about the model.
     """
     if profile.effort_via not in _ASKED:
         return False
@@ -48,8 +48,8 @@ def thinking_arguments(
     """Return the arguments that ask for thinking; none if nothing asks for it.
 
     Args:
-        settings: What the agent asks for.
-        profile: What the model accepts and needs. One that adapts decides itself how long it
+        settings: The settings of the agent.
+        profile: The facts about the model. One that adapts decides itself how long it
             thinks: it takes an effort in place of a budget, and shows what it thinks only when it
             is told to.
         least: The smallest budget that the provider takes.

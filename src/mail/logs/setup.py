@@ -237,10 +237,10 @@ def init_logger(
     Args:
         level: Level of the ``mail`` loggers; ``MAIL_LOG_LEVEL``, else INFO, when None.
         log_dir: Folder of the log files; None for no files.
-        stream: Where lines go instead of stderr.
+        stream: The destination of lines instead of stderr.
         log_format: ``"human"``, ``"json"``, or ``"auto"``: human on a terminal, JSON elsewhere
             and in the files. ``MAIL_LOG_FORMAT``, else ``"auto"``, when None.
-        max_bytes: What the log files may have together, 0 for any size; the oldest are deleted.
+        max_bytes: The limit of all log files together, 0 for none; the oldest are deleted.
 
     Raises:
         ConfigError: the level or the format is unknown, or the folder cannot be made.
@@ -313,8 +313,8 @@ class DailyFileHandler(QuietHandler):
     already keeps its permissions.
 
     Args:
-        folder: Where the files are.
-        max_bytes: What the files may have together, 0 for any size. A file has at most a tenth of
+        folder: The folder of the files.
+        max_bytes: The limit of all files together, 0 for none. A file has at most a tenth of
             it; the next of the day is ``mail_YYYY-MM-DD_0001.log``. The oldest ones are deleted
             when a file is begun.
     """

@@ -97,7 +97,7 @@ def id_in_path(name: str, what: str) -> str:
 
     Args:
         name: The id.
-        what: What it is the id of, for example ``task``.
+        what: The kind of thing that it identifies, for example ``task``.
 
     Raises:
         ToolError: there is nothing with such an id.

@@ -37,7 +37,7 @@ class Caller(NamedTuple):
     """The caller of a request.
 
     Attributes:
-        api: How it asks the API.
+        api: The client of the API.
         profiles: The profiles that it wants.
         own_id: Its id, if it is a participant.
         watcher: Returns what it has subscribed to, and sees to it that it is told of changes;

@@ -36,7 +36,7 @@ _RAW_KEY: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 class SwarmFacts(TypedDict):
-    """What a swarm says about itself, or another server about it."""
+    """Facts about a swarm, as it or another server states them."""
 
     name: str | None
     version: str

@@ -32,7 +32,7 @@ It is called again, with other copies, when another process was faster.
 
 
 class RegistryStorage(Protocol):
-    """Where a registry is kept; `mail.net.registry_file.RegistryFile` says what the methods do."""
+    """The storage of a registry; `mail.net.registry_file.RegistryFile` describes the methods."""
 
     @property
     def place(self) -> str: ...
@@ -55,7 +55,7 @@ class RegistryStorage(Protocol):
 
 
 class SwarmEntries:
-    """What a registry knows. Methods may be called from any thread.
+    """The entries of a registry. Methods may be called from any thread.
 
     Looking up waits for nothing but a `stat` of the file; what changes the file blocks.
     """
@@ -164,7 +164,7 @@ class SwarmEntries:
         The tokens stay in the memory of this process. Set the variables before the next start.
 
         Args:
-            env_var_prefix: What the names of the variables begin with.
+            env_var_prefix: The beginning of the variables' names.
 
         Returns:
             The names of the variables to set.

@@ -78,18 +78,18 @@ _Key = tuple[Owner, str, str]
 
 @dataclass(frozen=True)
 class SendingSettings:
-    """How persistently mail is delivered. Times are in seconds.
+    """Attempts, back-off and deadlines of deliveries. Times are in seconds.
 
     Attributes:
-        give_up_after: How old mail may get undelivered.
-        answer_within: How old a delivered request may get without an answer.
+        give_up_after: The age at which undelivered mail is given up.
+        answer_within: The age at which a delivered request counts as unanswered.
         first_pause: The longest pause after a first failure; it doubles with each further one.
-        longest_pause: What it grows to.
-        longest_unanswered: What it grows to for mail that was not answered, or that was refused
+        longest_pause: The upper bound of these pauses.
+        longest_unanswered: The upper bound for mail that was not answered, or that was refused
             for no fault of its own: a peer that takes no mail is held back as a whole.
-        per_peer: How many deliveries to one peer go on at a time while fewer than half of
+        per_peer: The number of deliveries to one peer at a time while fewer than half of
             ``at_once`` go on; then it gets a few.
-        at_once: How many go on in all. Beyond that, each peer gets one.
+        at_once: The number of deliveries in all. Beyond that, each peer gets one.
     """
 
     give_up_after: float = 24 * 3600.0
@@ -108,7 +108,7 @@ class SendingSettings:
 
 
 class OutboxStore(Protocol):
-    """What the sender needs of a store; see `mail.db.outbox.OutboxVerbs`."""
+    """The sender's part of a store; see `mail.db.outbox.OutboxVerbs`."""
 
     async def due_outbox(
         self,
@@ -143,7 +143,7 @@ class OutboxStore(Protocol):
 
 @dataclass(slots=True)
 class _Peer:
-    """What is known of a swarm that gets mail.
+    """The state of deliveries to one swarm.
 
     ``failures`` counts those in a row. Once there are too many, ``trips`` counts the probes that
     failed, and nothing is tried ``until`` a moment. ``said`` are its own words in ``reason``.
@@ -177,12 +177,12 @@ class OutboxSender:
     again after pauses that grow; a peer that fails again and again gets one probe at a time.
 
     Args:
-        store: Where the mail waits.
+        store: The store in which the mail waits.
         swarm: The local swarm.
         registry: Knows the peers.
         router: Makes the attempts; its owner starts and stops it.
         settle: See `Settle`. When it fails it is called again.
-        settings: How persistently mail is delivered.
+        settings: Attempts, back-off and deadlines.
         clock: The time that rows are compared with.
     """
 
@@ -689,7 +689,7 @@ class PeerGateway:
         self._sender = self._router = None
 
     def check(self, swarm: str) -> None:
-        """See that mail for a swarm can be sent at all.
+        """Check that mail for a swarm can be sent at all.
 
         Raises:
             ToolError: the swarm is unknown, there is no token for it, or no mail is exchanged.

@@ -47,14 +47,14 @@ _PRIVATE_TOO: Final = EgressPolicy(private=True)
 
 @dataclass(frozen=True)
 class PeerAccess:
-    """How other servers are reached.
+    """The rules and means of requests to other servers.
 
     Attributes:
-        policy: Which addresses may be.
-        setting: What allows loopback and private addresses; named when one is refused.
-        resolve: Answers what addresses a host has; the system's resolver by default.
+        policy: The addresses that are permitted.
+        setting: The setting that permits loopback and private addresses; refusals name it.
+        resolve: Looks up the addresses of a host; by default the system's resolver does.
         transport: Makes the connections; for tests.
-        keys: What posts are signed with; None if they are not.
+        keys: The keys that sign posts; None sends them unsigned.
     """
 
     policy: EgressPolicy = _PRIVATE_TOO
@@ -154,13 +154,13 @@ class PeerAccess:
         """Send a request and give its answer, unread, whatever its status. It follows no redirect.
 
         Args:
-            client: What sends it.
+            client: The client that sends it.
             method: The request's method.
             url: Its address.
             headers: Its headers.
             content: Its body.
-            seconds: What everything together may take; None is no limit.
-            idle_seconds: How long nothing may arrive.
+            seconds: The deadline of the whole request; None is no limit.
+            idle_seconds: The longest time without a byte.
 
         Raises:
             FetchError: there is no answer, or it breaks off.
@@ -205,12 +205,12 @@ class PeerAccess:
         """Post a JSON object and return the one that is the answer.
 
         Args:
-            client: What sends it.
-            url: Where to.
+            client: The client that sends it.
+            url: The address.
             body: The object.
             token: The bearer token.
-            seconds: What everything together may take.
-            max_bytes: How large the answer may be.
+            seconds: The deadline of the whole request.
+            max_bytes: The size limit of the answer.
 
         Raises:
             RoutingError: there is no such answer, or another status than 200.

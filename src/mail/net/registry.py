@@ -137,7 +137,7 @@ class HealthChecks:
 
 
 class Discovery(NamedTuple):
-    """What came of asking servers which swarms they list.
+    """The result of asking servers which swarms they list.
 
     ``found`` are the names of new swarms, ``problems`` what could not be used: where, and why.
     """
@@ -158,8 +158,8 @@ class SwarmRegistry(SwarmEntries):
         proposed: Swarms that other servers listed and nobody has accepted yet.
         health_check_interval: Seconds between two checks of a peer that answers.
         health_check_task: The task that checks, while it runs.
-        session: What it sends requests with.
-        access: How peers are reached.
+        session: The session for its requests.
+        access: The rules for requests to peers.
     """
 
     def __init__(  # noqa: PLR0913 - the documented parameters
@@ -180,16 +180,16 @@ class SwarmRegistry(SwarmEntries):
 
         Args:
             local_swarm_name: The name of the own swarm.
-            local_base_url: Where others reach it.
+            local_base_url: The address at which others reach it.
             persistence_file: ``registries/<local_swarm_name>.json`` when None or empty.
-            local_swarm_description: What it is for.
+            local_swarm_description: The purpose of the swarm.
             local_swarm_keywords: Search terms.
             local_swarm_public: Whether it wants to be listed.
-            access: How peers are reached. By default private addresses may be, too, but no
-                link-local ones.
-            max_swarms: How many peers and proposals there may be.
+            access: The rules for requests to peers. By default private addresses are permitted, but
+                no link-local ones.
+            max_swarms: The largest number of peers and proposals.
             proposes: Discovery proposes what it finds instead of registering it.
-            storage: Where entries are kept instead of in the file. With it, make the registry and
+            storage: A place for the entries instead of the file. With it, make the registry and
                 call what changes it in a thread without an event loop.
         """
         default = f"registries/{local_swarm_name.replace('/', '_')}.json"
@@ -290,7 +290,7 @@ class SwarmRegistry(SwarmEntries):
         Args:
             swarm_name: Its name.
             base_url: The address of its server.
-            auth_token: What this server authenticates with there, or ``${SWARM_AUTH_TOKEN_<NAME>}``
+            auth_token: The token of this server there, or ``${SWARM_AUTH_TOKEN_<NAME>}``
                 for the environment variable that holds it.
             metadata: A small JSON object to store with it. It is shown to anybody.
             volatile: Forget it at the end of this process. So is a new one by default.

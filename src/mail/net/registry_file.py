@@ -51,7 +51,7 @@ class BrokenRegistry(StoreError):
 
 @dataclass
 class RegistryContent:
-    """What a file holds.
+    """The content of a file.
 
     Attributes:
         about: The five keys about the swarm that wrote it.

@@ -54,7 +54,7 @@ _log = logging.getLogger("mail.router")
 
 
 class Registry(Protocol):
-    """What the router asks a registry; `mail.net.SwarmRegistry` is one."""
+    """The router's view of a registry; `mail.net.SwarmRegistry` is one."""
 
     def get_swarm_endpoint(self, swarm_name: str) -> SwarmEndpoint | None:
         """Return the entry of a swarm, or None."""
@@ -82,11 +82,11 @@ class InterswarmRouter:
     Args:
         swarm_registry: Knows where the swarms are, and the tokens for them.
         local_swarm_name: The own swarm.
-        access: How peers are reached; as the registry does by default.
+        access: The rules for requests to peers; by default the registry's.
 
     Attributes:
         session: The pool, while the router runs.
-        message_handlers: What takes mail, by the kind of it: ``local_message_handler`` gets all
+        message_handlers: The functions that take mail, by kind: ``local_message_handler`` gets all
             that is for the own swarm.
     """
 
@@ -125,7 +125,7 @@ class InterswarmRouter:
 
     @property
     def access(self) -> PeerAccess:
-        """How peers are reached."""
+        """The rules and means of requests to peers."""
         if self._access is None:
             self._access = getattr(self.swarm_registry, "access", None) or PeerAccess()
         return self._access
@@ -303,8 +303,8 @@ class InterswarmRouter:
 
         Args:
             message: The message. Recipients of other swarms are ``agent@swarm``.
-            task_owner: Whose task it is, as ``role:id@swarm``; the sender by default.
-            task_contributors: Who takes part in it.
+            task_owner: The owner of the task, as ``role:id@swarm``; the sender by default.
+            task_contributors: The participants of the task.
 
         Returns:
             The message, or a response of the system under ``Router Error`` with the reason when
@@ -537,7 +537,7 @@ class InterswarmRouter:
         """Return the events of a user's task in another swarm after one of them, to its run's end.
 
         Args:
-            swarm: Where the task runs.
+            swarm: The swarm that runs the task.
             task_id: The task.
             user_token: The user's own token for that swarm.
             last_event_id: The id of the last event that came.

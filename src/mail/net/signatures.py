@@ -53,7 +53,7 @@ class _Headers(Protocol):
 
 
 class SignedRequest(NamedTuple):
-    """What a signature may cover of a request: its method, its URL as its sender has it, headers.
+    """The parts of a request that a signature may cover: method, URL as sent, headers.
 
     ``headers`` tell all lines, also those of one name.
     """
@@ -65,7 +65,7 @@ class SignedRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SignatureRules:
-    """What a server asks of signatures.
+    """A server's requirements for signatures.
 
     Attributes:
         required: Mail without one is refused.
@@ -227,7 +227,7 @@ def check_signature(
     Args:
         request: The request.
         keys: The keys that are registered for the swarm.
-        rules: What this server asks.
+        rules: The requirements of this server.
 
     Returns:
         The ``Content-Digest`` that was signed, for `check_digest`. None when the swarm has no keys
@@ -277,7 +277,7 @@ def _verified(
 
 
 def check_digest(digest: str, body: bytes) -> None:
-    """See that a body is the one that was signed.
+    """Check that a body is the one that was signed.
 
     Raises:
         Unauthenticated: it is another one, or the digest is none that we know.

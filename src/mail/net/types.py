@@ -46,7 +46,7 @@ EventNumber = Annotated[str, Field(pattern="^[0-9]+$")]
 
 @with_config(_CLOSED)
 class SwarmInfo(TypedDict):
-    """What a swarm says about itself."""
+    """The information that a swarm gives about itself."""
 
     name: Annotated[str, Field(description="The name of the swarm.")]
     version: Annotated[str, Field(description="The version in its definition.")]
@@ -117,7 +117,7 @@ class SwarmStatus(TypedDict):
 
 @with_config(_CLOSED)
 class StorageUse(TypedDict):
-    """What a caller stores in the swarm: tasks, memories and idempotency keys.
+    """A caller's storage in the swarm: tasks, memories and idempotency keys.
 
     A limit is null when there is none.
     """
@@ -480,7 +480,7 @@ class GetSwarmGraphResponse(TypedDict):
 
 @with_config(_CLOSED)
 class ApprovalRequest(TypedDict):
-    """What an agent wants to do."""
+    """The call that an agent wants to make."""
 
     action: Annotated[str, Field(description="The tool.")]
     args: Annotated[dict[str, Any], Field(description="Its arguments.")]
@@ -488,7 +488,7 @@ class ApprovalRequest(TypedDict):
 
 @with_config(_CLOSED)
 class ApprovalConfig(TypedDict):
-    """What may be done with a call."""
+    """The answers that a call allows."""
 
     allow_accept: Annotated[bool, Field(description="Run it as it is.")]
     allow_edit: Annotated[bool, Field(description="Run it with other arguments.")]
@@ -609,7 +609,7 @@ class TokenInfo(TypedDict):
 
 @with_config(_CLOSED)
 class FieldProblem(TypedDict):
-    """What is wrong with one field of a request."""
+    """The fault of one field of a request."""
 
     field: Annotated[str, Field(description="The path of the field, with dots between its parts.")]
     problem: Annotated[str, Field(description="What is wrong with it.")]
@@ -617,7 +617,7 @@ class FieldProblem(TypedDict):
 
 @with_config(_CLOSED)
 class ErrorAnswer(TypedDict):
-    """What went wrong. Every error has this shape."""
+    """An error. Every error has this shape."""
 
     detail: Annotated[str, Field(description="What is wrong, and what to change.")]
     errors: Annotated[
@@ -636,7 +636,7 @@ class ErrorAnswer(TypedDict):
 
 
 class OpenAIError(TypedDict):
-    """What went wrong, in OpenAI's words."""
+    """An error in OpenAI's format."""
 
     message: Annotated[str, Field(description="What is wrong, and what to change.")]
     type: Annotated[str, Field(description="The kind of error.")]
@@ -646,7 +646,7 @@ class OpenAIError(TypedDict):
 
 @with_config(_CLOSED)
 class OpenAIErrorAnswer(TypedDict):
-    """What went wrong. Every error below `/v1` has this shape."""
+    """An error below `/v1`. Every one has this shape."""
 
     error: Annotated[OpenAIError, Field(description="What went wrong.")]
     detail: Annotated[str, Field(description="The message again.")]
@@ -664,7 +664,7 @@ class PublicKey(TypedDict):
 
 @with_config(_COMPLETE)
 class GetWellKnownResponse(TypedDict):
-    """Who serves here, for servers of other swarms."""
+    """The server's swarm and keys, for servers of other swarms."""
 
     protocol_version: Annotated[str, Field(description="The version of the MAIL protocol.")]
     swarm_name: Annotated[str, Field(description="The swarm that is served.")]
@@ -701,7 +701,7 @@ class SwarmEndpoint(TypedDict):
 
 @with_config(_COMPLETE)
 class SwarmEndpointCleaned(TypedDict):
-    """What anybody may know of a registered swarm."""
+    """The public facts about a registered swarm."""
 
     swarm_name: Annotated[str, Field(description="The name of the swarm.")]
     base_url: Annotated[str, Field(description="Where its server is.")]
@@ -724,7 +724,7 @@ class SwarmEndpointCleaned(TypedDict):
 
 @with_config(_CLOSED)
 class RegisteredSwarm(SwarmEndpointCleaned):
-    """What administrators may know of a registered swarm."""
+    """The facts about a registered swarm that administrators see."""
 
     public: Annotated[bool, Field(description="Whether `GET /swarms` lists it.")]
     volatile: Annotated[bool, Field(description="Whether it is forgotten when the server stops.")]
@@ -780,7 +780,7 @@ class DeleteSwarmResponse(TypedDict):
 
 @with_config(_CLOSED)
 class PostSwarmsDiscoverResponse(TypedDict):
-    """What was found."""
+    """The swarms that were found."""
 
     proposed: Annotated[list[str], Field(description="The swarms that wait for approval now.")]
     problems: Annotated[
@@ -1005,7 +1005,7 @@ class DeskMessage(TypedDict):
 
 @with_config(_CLOSED)
 class DeskReceipt(TypedDict):
-    """What became of a message at one recipient."""
+    """The fate of a message at one recipient."""
 
     message_id: Annotated[str, Field(description="The message.")]
     recipient_id: Annotated[str, Field(description="The recipient.")]
@@ -1177,7 +1177,7 @@ TeamReply.__doc__ = "What a teammate has replied."
 
 @with_config(_CLOSED)
 class TeamWaitOutcome(TypedDict):
-    """How a wait for a reply ended."""
+    """The end of a wait for a reply."""
 
     status: NotRequired[
         Annotated[Literal["replied", "timeout"], Field(description="Only if the caller waited.")]
@@ -1248,7 +1248,7 @@ class FoundMessage(TypedDict):
 
 @with_config(_CLOSED)
 class GetSearchResponse(TypedDict):
-    """What a search has found, newest first."""
+    """The results of a search, newest first."""
 
     messages: Annotated[list[FoundMessage], Field(description="The messages.")]
     next_before: Annotated[
@@ -1262,7 +1262,7 @@ class GetSearchResponse(TypedDict):
 
 @with_config(_CLOSED)
 class GetUnreadResponse(TypedDict):
-    """How many messages wait."""
+    """The number of messages that wait."""
 
     unread: Annotated[Count, Field(le=1000, description="Unread messages, at most 1000.")]
     latest: Annotated[
@@ -1288,7 +1288,7 @@ class DeskCorrespondent(TypedDict):
 
 @with_config(_CLOSED)
 class GetParticipantsResponse(TypedDict):
-    """Who can be written to."""
+    """The addresses that can be written to."""
 
     participants: Annotated[list[DeskCorrespondent], Field(description="In order of their names.")]
 
@@ -1358,7 +1358,7 @@ class GetThreadsResponse(TypedDict):
 
 @with_config(_CLOSED)
 class PostThreadMemberResponse(TypedDict):
-    """Who was meant is in the thread."""
+    """The participant is in the thread."""
 
     status: Annotated[
         Literal["joined", "added", "already_participant"],
@@ -1369,7 +1369,7 @@ class PostThreadMemberResponse(TypedDict):
 
 @with_config(_CLOSED)
 class DeleteThreadMemberResponse(TypedDict):
-    """Who was meant is not in the thread any more."""
+    """The participant is no longer in the thread."""
 
     status: Annotated[Literal["removed"], Field(description="Always `removed`.")]
     thread_id: Annotated[str, Field(description="The thread.")]
@@ -1378,7 +1378,7 @@ class DeleteThreadMemberResponse(TypedDict):
 
 @with_config(_CLOSED)
 class DeskFile(TypedDict):
-    """What is known of a file."""
+    """The facts about a file."""
 
     id: Annotated[str, Field(description="Its id.")]
     uri: Annotated[str, Field(description="`mail://files/` with its id.")]

@@ -39,8 +39,8 @@ class UserStream:
     not number its events, as those of MAIL 1.3.6, cannot do that; with it the stream breaks off.
 
     Args:
-        access: How the peer is reached.
-        client: What sends the requests.
+        access: The rules for requests to the peer.
+        client: The client that sends the requests.
         base_url: The address of the peer's server.
         token: The user's token there.
         task_id: The task, if it is already known.

@@ -44,16 +44,16 @@ _log = logging.getLogger("mail.webhook")
 
 @dataclass(frozen=True, kw_only=True)
 class WebhookSettings:
-    """Where messages go, and how persistently. Times are in seconds.
+    """Address, key and back-off of the webhook. Times are in seconds.
 
     Attributes:
-        url: Where they are posted.
-        secret: What signs them.
+        url: The receiver's address.
+        secret: The key of their signatures.
         allow_private: Whether that may be a loopback or private address.
-        seconds: What an attempt may take.
-        give_up_after: How old a message may get.
+        seconds: The deadline of an attempt.
+        give_up_after: The age at which a message is given up.
         first_pause: The longest pause after a first failure; it doubles with each further one.
-        longest_pause: What it grows to.
+        longest_pause: The upper bound of pauses.
     """
 
     url: str
@@ -75,9 +75,9 @@ def signature(secret: bytes, moment: int, body: bytes) -> str:
     """Return the value of `SIGNATURE_HEADER`: the time, and what proves it and the body.
 
     Args:
-        secret: What both sides know.
+        secret: The secret that both sides share.
         moment: Seconds since 1970.
-        body: What is sent.
+        body: The body of the request.
     """
     signed = hmac.new(secret, f"{moment}.".encode() + body, hashlib.sha256).hexdigest()
     return f"t={moment},v1={signed}"
@@ -89,10 +89,10 @@ class WebhookSender:
     A receiver that fails gets one message at a time, after pauses that grow.
 
     Args:
-        store: Where the messages wait.
+        store: The store in which messages wait.
         swarm: Returns the name of the swarm that is served.
         news: Tells when there are new ones.
-        settings: Where they go; None for nowhere: they are only listed then.
+        settings: The receiver; without one (None) messages are only listed.
         clock: The time that rows are compared with.
     """
 
@@ -267,7 +267,7 @@ class WebhookSender:
 
 @dataclass(frozen=True)
 class _Failure:
-    """Why an attempt failed, and after how many seconds the receiver wants the next one."""
+    """The reason of a failed attempt, and the seconds until the receiver wants the next one."""
 
     reason: str
     retry_after: float = 0.0

@@ -189,8 +189,8 @@ class ResponsesBridge:
 
     Args:
         swarm: The caller's swarm.
-        records: Where the caller's responses are kept.
-        model: What responses call the model, when the request does not name one.
+        records: The store of the caller's responses.
+        model: The name of the model in responses when the request names none.
     """
 
     swarm: MAILSwarm
@@ -219,7 +219,7 @@ class ResponsesBridge:
 
         Args:
             request: The request.
-            plan: What `plan` made of it.
+            plan: The result of `plan` for it.
             max_steps: Messages that the run may process; the swarm's own limit when None.
             once: The caller's idempotency key. With it, the response is known as soon as the
                 request is accepted; see `follow`.

@@ -116,7 +116,7 @@ class Responses:
             tools: Functions that the caller runs itself.
             instructions: Follow the entrypoint's own system prompt.
             previous_response_id: The newest response of the conversation to go on with.
-            tool_choice: Which of the functions the entrypoint may or must call.
+            tool_choice: The functions that the entrypoint may or must call.
             parallel_tool_calls: Whether it may call several of them at once.
             api_key: Taken for the sake of older callers; there is nobody to show it to.
             stream: Return the response's events instead.

@@ -12,7 +12,7 @@ class ResponsesError(ProtocolError):
     """A request that cannot be carried out as it is; nothing was started.
 
     Args:
-        message: What to change.
+        message: The message to change.
         param: The field that is wrong, for example ``input[2].content``.
         code: OpenAI's code for it, if there is one.
     """
@@ -88,7 +88,7 @@ class Tail:
     """The end of a conversation, which is what a request is about.
 
     Attributes:
-        earlier: What came before.
+        earlier: The items before it.
         answers: The results that the caller brings, with any calls between them in ``calls``.
         words: The user's messages at the very end.
     """

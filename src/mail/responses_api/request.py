@@ -193,7 +193,7 @@ class Choice(NamedTuple):
 
     Attributes:
         offered: The declarations to offer, as the engine takes them.
-        force: What the agent is forced to; see `mail.core.tools.offer.Offer.force`.
+        force: The tools that the agent is forced to call; see `mail.core.tools.offer.Offer.force`.
         shown: The choice as the response repeats it.
     """
 

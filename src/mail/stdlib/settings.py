@@ -28,8 +28,8 @@ class Workspace(NamedTuple):
     Attributes:
         root: The operator's folder.
         folders: The way from there to the workspace.
-        max_total_bytes: What all files may have together; 0 for any size.
-        max_files: How many files and folders there may be; 0 for any number.
+        max_total_bytes: The limit of all files together; 0 for none.
+        max_files: The largest number of files and folders; 0 for any number.
     """
 
     root: Path

@@ -43,8 +43,8 @@ def ready_action(
 
     Args:
         idempotent: As of `MAILAction`.
-        untrusted: What it returns is text from outside.
-        missing: What an agent is told that leaves an argument out.
+        untrusted: Whether it returns text from outside.
+        missing: The error for an agent that leaves an argument out.
     """
 
     def decorate(function: Callable[..., Awaitable[str]]) -> MAILAction:

@@ -49,7 +49,7 @@ def parse_json(text: str, source: str) -> Any:
 
     Args:
         text: The text.
-        source: What the text is, for errors.
+        source: The name of the text, for errors.
 
     Raises:
         ConfigError: the text is not JSON, is too large, names a key twice in one object, or holds
@@ -99,7 +99,7 @@ def check_plain(value: object, what: str) -> None:
 
     Args:
         value: The definition.
-        what: What it is, for errors.
+        what: The name of the value, for errors.
 
     Raises:
         ConfigError: naming the place of a key that is not text, a number that is not finite, text

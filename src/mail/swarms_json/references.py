@@ -91,7 +91,7 @@ _DATA: Final = (str, bytes, int, float, type(None), list, tuple, dict, set, froz
 
 @dataclass(frozen=True, slots=True)
 class RemoteParameters:
-    """What ``agent_params`` of a definition that arrived over the network may say.
+    """The ``agent_params`` that a definition from the network may contain.
 
     Attributes:
         names: The parameters that they may have.
@@ -104,7 +104,7 @@ class RemoteParameters:
 
 @dataclass(frozen=True, slots=True)
 class ReferencePolicy:
-    """What the references in a definition may lead to.
+    """The targets that references in a definition may have.
 
     A definition that somebody wrote into a file on this machine is trusted. One that arrived over
     the network imports only from the modules named here and fetches only from public addresses
@@ -114,8 +114,8 @@ class ReferencePolicy:
         imports: The modules (with all that is inside them) that may be imported; None for any.
         resolve: Answers what addresses a host has; the system's resolver when None.
         transport: Makes the connections for ``url::``; for tests.
-        parameters: What its agents' parameters may say, unless everything is trusted.
-        budget: What the ``url::`` references of one definition may take together; see
+        parameters: The permitted parameters of its agents, unless everything is trusted.
+        budget: The limits of all ``url::`` references of one definition together; see
             `for_definition`.
     """
 
@@ -226,7 +226,7 @@ def read_python_string(string: str, *, references: ReferencePolicy = TRUSTED) ->
     Args:
         string: For example ``python::mail.examples.math_dummy.prompts:SYSPROMPT``; the part after
             the colon may be dotted.
-        references: What may be imported.
+        references: The permitted imports.
 
     Raises:
         ValueError: the text is not of that form, or (a `ConfigError`) must not be imported.
@@ -255,7 +255,7 @@ def read_url_string(
         string: The address, with or without ``url::``. The document may take 10 seconds, redirects
             included, and have 4 MiB.
         raise_on_error: Raise instead of returning the address itself when that fails.
-        references: What may be fetched.
+        references: The permitted addresses.
 
     Raises:
         RuntimeError: the document could not be fetched or is not JSON, and errors are asked for.

@@ -28,11 +28,11 @@ MCP_PREFIX: Final = "mcp:"
 
 
 class NamedAction(Protocol):
-    """What an import must lead to: an action that says its name."""
+    """The target of an import: an action with a name."""
 
     @property
     def name(self) -> str:
-        """What models call the action."""
+        """The name by which models call the action."""
 
 
 ImportAction = Callable[[str, str], NamedAction]

@@ -176,8 +176,8 @@ class KillPoint:
     Args:
         when: Before the commit is made, or after it is made and before anybody hears of it.
         matches: Tells whether a commit is one of those counted.
-        nth: Which of them, counting from 1.
-        die: What happens; by default the process ends at once, as after ``kill -9``.
+        nth: The number of the call, counting from 1.
+        die: The failure; by default the process ends at once, as after ``kill -9``.
     """
 
     def __init__(
@@ -216,5 +216,5 @@ class KillingStore:
         return getattr(self._store, name)
 
     async def commit(self, commit: Commit) -> Receipt:
-        """See `mail.db.store.Store.commit`."""
+        """Commit as `mail.db.store.Store.commit` does."""
         return await self._point.around(commit, lambda: self._store.commit(commit))

@@ -69,8 +69,8 @@ class ModelCheck:
     Attributes:
         findings: Part by part.
         requests: The requests and their answers, without secrets.
-        usage: What the calls used together.
-        seconds: How long they took.
+        usage: The usage of all calls together.
+        seconds: The time that they took.
     """
 
     requests: RecordedCalls

@@ -54,7 +54,7 @@ class LoopbackPeer:
     Attributes:
         name: The peer's swarm.
         entrypoint: Its entrypoint agent.
-        health: What ``/health`` says.
+        health: The answer of ``/health``.
         swarms: The entries that ``/swarms`` lists; `swarm_entry` makes one.
         failing: A status with which every route answers, or None.
         headers: Headers of every answer.

@@ -87,7 +87,7 @@ class Outcome:
         task: The task's record with all of its events.
         breakpoints: The calls that the task still waits for.
         ended_by: ``step_limit`` if the run had processed as many messages as it may, else None.
-        cast: Who and what there is in the swarm; other names are refused as slips of the pen.
+        cast: The agents and actions of the swarm; other names are refused as slips of the pen.
     """
 
     body: str
@@ -160,7 +160,7 @@ async def run_until_complete(
 
     Args:
         swarm: The swarm.
-        body: What the user says.
+        body: The user's text.
         answers: By tool name, the answers to calls that wait for a person: the run goes on with
             them. A call of another tool ends the run paused.
         timeout: Seconds for the whole of it.
@@ -249,7 +249,7 @@ class RecordingModel:
     """A model that hands every question on and keeps a copy of it.
 
     Args:
-        model: Who answers: a script (see `mail.llm.script`), or any other model.
+        model: The model that answers: a script (see `mail.llm.script`), or any other.
 
     Attributes:
         requests: The questions so far, oldest first.
@@ -331,7 +331,7 @@ def scripted_swarm(
     Args:
         scripts: Each agent's script (see `mail.llm.script`) or model, by name.
         entrypoint: The agent that gets the user's messages; the first one when None.
-        supervisors: Who may complete tasks; the entrypoint always may.
+        supervisors: The agents that may complete tasks; the entrypoint always may.
         actions: Each agent's actions by its name.
         comm_targets: Whom each agent may write to; everybody else when it is not named.
         breakpoint_tools: Tools whose calls pause a task.

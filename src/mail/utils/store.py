@@ -35,7 +35,7 @@ async def get_langmem_store(
         store: An open store, which stays open. Without it: in an agent's turn that of the swarm;
             elsewhere the configured one (``DATABASE_URL``, else ``[server.store] url`` of
             ``mail.toml``, else memory) is opened, and closed at the end.
-        owner: Whose memories; nothing of anybody else can be seen through the store. Without it:
+        owner: The owner of the memories; nobody else's can be seen through the store. Without it:
             in an agent's turn those of its caller, elsewhere `DEFAULT_OWNER`'s.
 
     Raises:

@@ -21,7 +21,7 @@ class NarratorError(ToolError):
 
 
 class Deed(StrEnum):
-    """What players choose each other for, as they have to say it: ``I <deed> <name>``."""
+    """A purpose that players choose each other for, as they have to say it: ``I <deed> <name>``."""
 
     PROTECT = "protect"
     INVESTIGATE = "investigate"
@@ -34,8 +34,8 @@ def read_choice(text: str, deed: Deed, options: Sequence[str]) -> str | None:
     """Read the last ``I <deed> <name>`` of a text.
 
     Args:
-        text: What a player wrote, markdown and all.
-        deed: What was asked.
+        text: The player's text, markdown and all.
+        deed: The purpose of the choice.
         options: The names that may be chosen; ``nobody`` always may.
 
     Returns:
@@ -53,8 +53,8 @@ class Docket:
     """The choices of one section of a game: what players said, and what the narrator recorded.
 
     Attributes:
-        deed: What is chosen.
-        options: Who may be chosen, by each player who is asked.
+        deed: The purpose of the choice.
+        options: The players who may be chosen, by each player who is asked.
         declared: Player to choice, as the game read it; a player who never said is `NOBODY`.
         recorded: Player to choice, as it counts. Only what was declared can be recorded.
         mended: Players whose choice the narrator failed to record.
@@ -72,7 +72,7 @@ class Docket:
 
     @property
     def missing(self) -> dict[str, str]:
-        """What was declared and still has to be recorded."""
+        """The choices that were declared and still have to be recorded."""
         return {
             player: choice
             for player, choice in self.declared.items()

@@ -33,10 +33,10 @@ class Section:
     """A part of the game in which players choose somebody.
 
     Attributes:
-        deed: What they choose somebody for.
-        task: What a player is told to do.
-        tool: What the narrator records it with.
-        answer: What the narrator is told to answer when all is recorded.
+        deed: The purpose of the choice.
+        task: The instruction for the player.
+        tool: The tool with which the narrator records it.
+        answer: The narrator's answer when all is recorded.
         open: Whether everybody hears the players.
         announced: Whether everybody hears that answer of the narrator; otherwise only the players
             who were asked do.

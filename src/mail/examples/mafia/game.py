@@ -171,7 +171,7 @@ class Game(GameState):
             llm: The narrator's model, and the players' unless ``valid_llms`` says otherwise.
                 Without either, ``MAIL_LLM`` of the environment; without that, everybody follows a
                 script and no provider is needed.
-            store: Where the game's mail is kept: a store, or its URL; memory when None.
+            store: The store of the game's mail, or its URL; memory when None.
             print: Takes the transcript line by line.
             interactive: Ask a person before each step.
 
@@ -405,8 +405,8 @@ async def hold_section(
 
     Args:
         game: The game.
-        deed: What they choose somebody for.
-        players: Who is asked; one who has no choice is not.
+        deed: The purpose of the choice.
+        players: The players who are asked; one without a choice is not.
         names: Whom they may choose; of the living only a doctor may choose themselves.
 
     Returns:
@@ -482,7 +482,7 @@ async def play_day(game: Game, news: str) -> str:
 
     Args:
         game: The game.
-        news: What the night brought.
+        news: The events of the night.
 
     Raises:
         CalledOffError: too many steps in a row have failed.

@@ -67,8 +67,8 @@ def create_agent_system_prompt(persona: Persona, role: Role, partners: Sequence[
     """Return the system prompt of a player.
 
     Args:
-        persona: Who the player is to the town.
-        role: What the player secretly is.
+        persona: The player's public character.
+        role: The player's secret role.
         partners: The other mafiosi, for a player who is one.
     """
     known = ""

@@ -22,13 +22,13 @@ class Faction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What a player secretly is.
+    """A player's secret role.
 
     Attributes:
         name: As players read it.
         faction: The side that the player wins with.
-        night: What the player does at night.
-        aim: What the player should be after.
+        night: The player's deed at night.
+        aim: The player's goal.
     """
 
     name: str
@@ -83,7 +83,7 @@ def calculate_roles(n: int) -> list[Role]:
 
 @dataclass(frozen=True, slots=True)
 class Persona:
-    """Who a player is to the town; says nothing about the role."""
+    """A player's public character; it says nothing about the role."""
 
     name: str
     trade: str

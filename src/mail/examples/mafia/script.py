@@ -54,7 +54,7 @@ class Seat:
 
     @cached_property
     def payload(self) -> str:
-        """What the game says in this step."""
+        """The game's words in this step."""
         return unescape(_BLOCK.sub("", self._steps[-1])) if self._steps else ""
 
     @cached_property
@@ -99,13 +99,13 @@ class Seat:
 
     @cached_property
     def deed(self) -> Deed | None:
-        """What the player is to choose somebody for."""
+        """The purpose that the player is to choose somebody for."""
         match = re.search(r'"I (.+?) NAME\."', self.payload)
         return next((deed for deed in Deed if match and deed == match[1]), None)
 
     @cached_property
     def findings(self) -> dict[str, bool]:
-        """What the detective knows: name to whether that player is mafia."""
+        """The detective's findings: name to whether that player is mafia."""
         found = re.findall(r"(\w+) is (not )?mafia\b", self.fact("Your findings so far"))
         return {name: not innocent for name, innocent in found}
 

@@ -21,7 +21,7 @@ _PROXY: Final = "litellm_proxy/"
 
 
 class GamePhase(StrEnum):
-    """Where a game is."""
+    """The phase of a game."""
 
     SETUP = "setup"
     NIGHT = "night"
@@ -33,7 +33,7 @@ class GamePhase(StrEnum):
 
 
 class Winner(StrEnum):
-    """How a game ended."""
+    """The outcome of a game."""
 
     TOWN = "town"
     MAFIA = "mafia"
@@ -122,7 +122,7 @@ def voted_out(votes: Mapping[str, str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """How a player left the game."""
+    """The circumstances of a player's death."""
 
     name: str
     role: str
@@ -132,20 +132,20 @@ class Death:
 
 @dataclass(eq=False, kw_only=True)
 class GameState:
-    """Who plays, who lives, and what has been chosen.
+    """The players, the survivors, and the choices so far.
 
     Attributes:
         players: In the order in which they sit.
-        phase: Where the game is.
+        phase: The phase of the game.
         day_number: The round: night and day number one make round one; 0 before the first night.
         docket: The choices of the section that is being played.
         speakers: Today's list of speakers, as the narrator draws it up.
-        findings: What the detective knows: name to whether that player is mafia.
+        findings: The detective's findings: name to whether that player is mafia.
         protected_player: Whom the doctor protects, in the newest night.
         night_votes: Member of the mafia to whom that member wants dead, in the newest night.
-        deaths: Who left the game, in order.
+        deaths: The players who left the game, in order.
         mended: Choices, as (deed, player), that the narrator failed to record.
-        result: How the game ended, once it has.
+        result: The outcome of the game, once it has ended.
     """
 
     players: list[Agent]
@@ -259,7 +259,7 @@ class GameState:
 
     @property
     def floor(self) -> int:
-        """How many more players may get onto the list of speakers."""
+        """The number of players that may still get onto the list of speakers."""
         return max(self._most_speakers - len(self.speakers), 0)
 
     def open_floor(self) -> None:

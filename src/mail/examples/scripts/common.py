@@ -30,7 +30,7 @@ class Case:
 
     @property
     def answers(self) -> Mapping[str, str]:
-        """What each agent wrote last."""
+        """Each agent's last text."""
         return {mail.sender: mail.body for mail in self.since if mail.sender_type == "agent"}
 
     def failures(self, workers: Collection[str]) -> dict[str, str]:

@@ -77,7 +77,7 @@ class Backend(Protocol):
         Args:
             message: It has a Message-ID: the same one in each attempt.
             thread_id: The conversation that it belongs to.
-            sending: What is known of an earlier attempt, and who keeps what is known of this one.
+            sending: The progress of an earlier attempt; it records that of this one.
 
         Returns:
             What happened, as a sentence.
@@ -203,18 +203,18 @@ class _Posting(ABC):
 
     @property
     def address(self) -> str:
-        """See `Backend`."""
+        """The mailbox's own address."""
         return self._config.address
 
     @property
     def place(self) -> str:
-        """See `Backend`."""
+        """The place of the mailbox, for an operator."""
         return self._config.address
 
     def send(
         self, message: EmailMessage, thread_id: str = "", sending: Sending | None = None
     ) -> str:
-        """See `Backend`; a thread is what the headers say."""
+        """Send an email, once; a thread is what the headers say."""
         sending = sending or Sending()
         if not self._config.smtp_host:
             if not (sending.stage and self._has_kept(message["Message-ID"])):
@@ -242,11 +242,11 @@ class _Posting(ABC):
         """Tell whether there is a copy of an email among those that were sent."""
 
     def events(self, start: datetime, end: datetime) -> list[Event]:
-        """See `Backend`."""
+        """Return the calendar's events between two times."""
         return self._calendar.events(start, end)
 
     def add_meeting(self, meeting: Meeting) -> str:
-        """See `Backend`; the attendees are invited by email."""
+        """Put a meeting into the calendar; the attendees are invited by email."""
         attached = invitation(meeting)
         self._calendar.add(meeting)
         others = [one for one in meeting.attendees if one.lower() != self.address.lower()]
@@ -296,7 +296,7 @@ class LocalBackend(_Posting):
 
     @property
     def place(self) -> str:
-        """See `Backend`."""
+        """The place of the mailbox, for an operator."""
         return str(self._folder)
 
     def _create(self) -> None:
@@ -313,12 +313,12 @@ class LocalBackend(_Posting):
             raise ToolError(f"the mailbox cannot be opened: {error.strerror}") from None
 
     def add_meeting(self, meeting: Meeting) -> str:
-        """See `Backend`."""
+        """Put a meeting into the calendar."""
         self._create()
         return super().add_meeting(meeting)
 
     def unread(self, limit: int) -> list[Email]:
-        """See `Backend`."""
+        """Return unread emails, the oldest first, at most ``limit``."""
         waiting = [path for path in self._files() if "S" not in _flags(path)]
         found = []
         for path in sorted(waiting, key=lambda path: (_modified(path), path.name))[:limit]:
@@ -328,12 +328,12 @@ class LocalBackend(_Posting):
         return found
 
     def get(self, email_id: str) -> Email | None:
-        """See `Backend`."""
+        """Return an email, or None if the mailbox has none with this id."""
         path = self._find(email_id)
         return self._load(path) if path else None
 
     def mark_as_read(self, email_id: str) -> None:
-        """See `Backend`."""
+        """Mark an email as read."""
         path = self._find(email_id)
         if path is None:
             raise ToolError(NOT_HERE)
@@ -440,7 +440,7 @@ class ImapBackend(_Posting):
         super().__init__(config, folder / "calendar.ics")
 
     def unread(self, limit: int) -> list[Email]:
-        """See `Backend`."""
+        """Return unread emails, the oldest first, at most ``limit``."""
         with self._opened() as (server, validity):
             _, found = self._checked(server.uid("SEARCH", "UNSEEN"))
             uids = b" ".join(part for part in found if part).split()[:limit]
@@ -448,7 +448,7 @@ class ImapBackend(_Posting):
             return [email for email in emails if email is not None]
 
     def get(self, email_id: str) -> Email | None:
-        """See `Backend`."""
+        """Return an email, or None if the mailbox has none with this id."""
         known = _UID.fullmatch(email_id)
         if known is None:
             return None
@@ -456,7 +456,7 @@ class ImapBackend(_Posting):
             return self._fetch(server, validity, known[2]) if validity == known[1] else None
 
     def mark_as_read(self, email_id: str) -> None:
-        """See `Backend`."""
+        """Mark an email as read."""
         known = _UID.fullmatch(email_id)
         if known is None:
             raise ToolError(NOT_HERE)

@@ -58,18 +58,18 @@ class GoogleBackend:
 
     @property
     def address(self) -> str:
-        """See `Backend`."""
+        """The mailbox's own address."""
         return self._config.address
 
     @property
     def place(self) -> str:
-        """See `Backend`."""
+        """The place of the mailbox, for an operator."""
         return self._config.address
 
     # --- emails ---------------------------------------------------------------------------------
 
     def unread(self, limit: int) -> list[Email]:
-        """See `Backend`."""
+        """Return unread emails, the oldest first, at most ``limit``."""
         with self._service("gmail", "v1") as gmail:
             found: list[Any] = []
             token: str | None = None
@@ -85,7 +85,7 @@ class GoogleBackend:
             return [email for email in emails if email is not None]
 
     def get(self, email_id: str) -> Email | None:
-        """See `Backend`."""
+        """Return an email, or None if the mailbox has none with this id."""
         if not _ID.fullmatch(email_id):
             return None
         with self._service("gmail", "v1") as gmail:
@@ -100,7 +100,7 @@ class GoogleBackend:
         return parse_email(raw, email_id, str(answer.get("threadId", "")))
 
     def mark_as_read(self, email_id: str) -> None:
-        """See `Backend`."""
+        """Mark an email as read."""
         if not _ID.fullmatch(email_id):
             raise ToolError(NOT_HERE)
         with self._service("gmail", "v1") as gmail:
@@ -112,7 +112,7 @@ class GoogleBackend:
     def send(
         self, message: EmailMessage, thread_id: str = "", sending: Sending | None = None
     ) -> str:
-        """See `Backend`."""
+        """Send an email, once."""
         sending = sending or Sending()
         body = {"raw": base64.urlsafe_b64encode(message.as_bytes()).decode()}
         if thread_id:
@@ -136,7 +136,7 @@ class GoogleBackend:
     # --- the calendar ---------------------------------------------------------------------------
 
     def events(self, start: datetime, end: datetime) -> list[Event]:
-        """See `Backend`."""
+        """Return the calendar's events between two times."""
         with self._service("calendar", "v3") as calendar:
             ask = calendar.events().list(
                 calendarId=self._config.google_calendar,
@@ -151,7 +151,7 @@ class GoogleBackend:
         return [_event(item, zone) for item in items if item.get("status") != "cancelled"]
 
     def add_meeting(self, meeting: Meeting) -> str:
-        """See `Backend`; Google invites the attendees."""
+        """Put a meeting into the calendar; Google invites the attendees."""
         body = {
             "summary": meeting.title,
             "start": {"dateTime": meeting.start.isoformat(), "timeZone": meeting.timezone},

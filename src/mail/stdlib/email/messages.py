@@ -61,13 +61,13 @@ class Email:
     """An email in a mailbox.
 
     Attributes:
-        id: What the backend knows it by.
+        id: The backend's identifier.
         thread_id: The backend's own name of the conversation, if it has one.
         message_id: Its Message-ID with the angle brackets, or no text.
         references: The Message-IDs of the conversation before it, oldest first.
-        author: Who says to have written it, as one line.
+        author: The claimed author, as one line.
         reply_to: The address that an answer goes to, or no text if there is no usable one.
-        to: Who it is for, as one line.
+        to: The recipients, as one line.
         subject: One line.
         date: As its author wrote it, in ISO 8601, or no text.
         body: Its text; that of an HTML email without the markup. Cut if it is long.
@@ -178,7 +178,7 @@ class _Bounded(policy.Compat32):
     """Reads the beginning of each header; Python takes its length's square for the parameters."""
 
     def header_source_parse(self, sourcelines: list[str]) -> tuple[str, str]:
-        """See `email.policy`."""
+        """Parse a header as `email.policy` does."""
         name, value = super().header_source_parse(sourcelines)
         return name, value[:_MOST_HEADER]
 
@@ -206,7 +206,7 @@ def parse_email(raw: bytes, email_id: str, thread_id: str = "") -> Email:
 
     Args:
         raw: The email, or its beginning.
-        email_id: What the backend knows it by.
+        email_id: The backend's identifier.
         thread_id: The backend's own name of its conversation.
     """
     try:
@@ -374,7 +374,7 @@ def compose(
         subject: One line.
         text: The body.
         copies: Further recipients.
-        original: What it answers.
+        original: The email that it answers.
         message_id: Its Message-ID, where it has one already.
     """
     message = EmailMessage(policy=_WRITTEN)
@@ -405,7 +405,7 @@ class Sending:
     """Lets an email be sent once although the program may be killed at any moment.
 
     Attributes:
-        stage: How far an attempt came that a crash cut off.
+        stage: The progress of an attempt that a crash cut off.
         note: Stores a stage, before anything that follows from it is done. What it raises is not
             caught.
     """

@@ -43,10 +43,10 @@ async def with_server(
     Args:
         server_url: The address of its streamable HTTP endpoint; credentials in it are sent as
             Basic authentication.
-        use: What to do with the connection; it must be done within ``[stdlib.http] timeout``, and
+        use: The work on the connection; it must be done within ``[stdlib.http] timeout``, and
             the server may send ``max_bytes`` meanwhile.
         headers: Sent with each request.
-        seconds: What counts in place of that timeout.
+        seconds: A limit in place of that timeout.
 
     Raises:
         FetchError: the address is refused, or there is no usable answer.

@@ -49,8 +49,8 @@ class Program:
         Args:
             command: The program and its arguments.
             env: Its environment, beside the few variables that every program needs.
-            seconds: How long one use may take.
-            max_bytes: How long one of its messages may be, and a quarter of what it may send
+            seconds: The deadline of one use.
+            max_bytes: The size limit of one of its messages, and a quarter of what it may send
                 during one use.
         """
         self._command, self._seconds, self._max_bytes = list(command), seconds, max_bytes

@@ -57,11 +57,11 @@ class OpenAIModel(LibraryModel):
     ``[models."NAME"]`` table in ``mail.toml``.
 
     Args:
-        wire: Which API is spoken: ``completions`` or ``responses``. OpenAI's newest models call
+        wire: The API: ``completions`` or ``responses``. OpenAI's newest models call
             tools only over the latter, so there they are spoken to like that in any case.
         reasons: Whether the model reasons, for the Responses API; None goes by its name. A
             ``thinks`` of the request's profile comes before it.
-        retry: What is tried again.
+        retry: The policy of retries.
         sleep: Waits between attempts.
     """
 
