@@ -25,7 +25,7 @@ def later(now: str, seconds: float) -> str:
 _IDS_AT_ONCE: Final = 64
 _ID: Final = b"xxxxxxxx-xxxx-4xxx-yxxx-xxxxxxxxxxxx "
 _DIGITS: Final = {ord("x"): b"0123456789abcdef" * 16, ord("y"): b"89ab" * 64}
-"""Which digit of an id a random byte stands for."""
+"""The digit of an id for each random byte."""
 
 
 class SystemClock:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MEMORY_UPDATE_INSTRUCTIONS: Final = UPDATE_INSTRUCTIONS
-"""What a model is told that updates a memory."""
+"""The instructions for a model that updates a memory."""
 
 
 class GraphStore(Protocol):

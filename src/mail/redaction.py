@@ -185,7 +185,7 @@ _URLS: Final = tuple(
         ),
     )
 )
-"""What is between a URL's scheme and its user, with what precedes the password as the group; what
+"""The part between a URL's scheme and its user, with what precedes the password as the group; what
 the scheme ends with there; and what follows the password, which may have that, too."""
 _LONGEST_SCHEME: Final = 21
 _LONGEST_PASSWORD: Final = 400

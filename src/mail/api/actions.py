@@ -136,7 +136,7 @@ class ModelReader:
 
 ToolStyle = Literal["completions", "responses"]
 ActionCallback = Callable[[Any], Awaitable[str] | str]
-"""What a user writes: takes the arguments, returns text; plain or ``async``."""
+"""A user's function: takes the arguments, returns text; plain or ``async``."""
 
 
 class MAILAction:

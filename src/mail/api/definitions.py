@@ -1,4 +1,4 @@
-"""What a swarm's definition names beside itself: actions, factories, functions, parameters."""
+"""The parts that a swarm's definition names: actions, factories, functions, parameters."""
 
 from collections.abc import Mapping
 from os import PathLike

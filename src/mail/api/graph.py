@@ -1,4 +1,4 @@
-"""Who may write to whom in a swarm, what agents are told about one another, and parts of a swarm.
+"""The graph of a swarm: who may write to whom, the agents' peers, and subswarms.
 
 Who may write to whom is read and written as an adjacency matrix. Row and column ``i`` stand for the
 swarm's ``i``-th agent; a 1 in row ``i``, column ``j`` says that agent ``i`` may write to agent

@@ -1,4 +1,4 @@
-"""What a caller does with a running swarm: post messages, follow their runs, read the tasks."""
+"""The use of a running swarm: post messages, follow their runs, read the tasks."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _TOP_LEVEL = frozenset(
         "exclude_tools",
     }
 )
-"""What an agent has beside its parameters; among these it is ignored, with a warning."""
+"""Keys of an agent that are ignored among its parameters, with a warning."""
 _PROMPT_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+:[^\W\d]\w*")
 
 

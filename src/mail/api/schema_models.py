@@ -1,4 +1,4 @@
-"""What the JSON Schema of an action's arguments is good for: a pydantic model, strict mode."""
+"""From the JSON Schema of an action's arguments: a pydantic model, and strict mode."""
 
 from collections.abc import Mapping
 from copy import deepcopy

@@ -1,4 +1,4 @@
-"""Which addresses an outgoing request may reach: public ones, and those that a policy names."""
+"""Addresses that outgoing requests may reach: public ones, and those that a policy names."""
 
 import ipaddress
 import re

@@ -38,7 +38,7 @@ INTERLEAVED: Final = {"anthropic-beta": "interleaved-thinking-2025-05-14"}
 """The header that lets a model think between its tool calls."""
 
 TEXT_BLOCK: Final = "mail_text_block"
-"""Where a piece of the stream has the citations of the text block that it ends."""
+"""The key for the citations of a text block in the piece of the stream that ends it."""
 
 _LEAST_BUDGET: Final = 1024
 _THINK_UNASKED: Final = ("default", "always")

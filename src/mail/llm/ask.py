@@ -49,7 +49,7 @@ _CUT = frozenset(
         "model_context_window_exceeded",
     }
 )
-"""Why a reply ends that the model had not finished."""
+"""Finish reasons of replies that were cut off."""
 
 
 @dataclass(slots=True)
@@ -321,7 +321,7 @@ def attributed(parts: Sequence[Part]) -> tuple[list[Attributed], tuple[str, ...]
 
 _TEXT_IDS = uuid.UUID("3f2d9a55-0f6c-5c0e-9b0b-6a3b7f2d1c11")
 REFUSED: Final = frozenset({"content_filter", "refusal"})
-"""Why a reply ends that the provider withheld, or the rest of it."""
+"""Finish reasons of replies that the provider withheld, or the rest of them."""
 
 
 def agent_output(reply: ModelReply, step: str = "") -> AgentOutput:

@@ -73,11 +73,11 @@ _APPENDED = re.compile(
 )
 _LIBRARIES: Final = frozenset({"litellm", "openai"})
 _LITELLM: Final = "litellm."
-"""How a proxy's texts begin, which has the same library inside."""
+"""The beginning of texts from a proxy, which has the same library inside."""
 _TRANSPORTS: Final = frozenset({"aiohttp", "httpcore", "httpx"})
 _MISTAKES: Final = (AttributeError, ImportError, LookupError, TypeError, ValueError)
 _PACKAGES: Final[Mapping[str, str]] = {"google": "'mail-protocol[vertex]'"}
-"""What to install for a module of a provider that is missing."""
+"""The packages to install for modules of providers that are missing."""
 _NO_ADDRESS: Final = ("InvalidU", "NonHttpUrl", "UnsupportedProtocol")
 _CONNECTION: Final = "Connection error."
 _GARBAGE: Final = (json.JSONDecodeError, UnicodeDecodeError)

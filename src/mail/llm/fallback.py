@@ -1,4 +1,4 @@
-"""What is changed in a request that a provider refused.
+"""Changes to a request that a provider refused.
 
 A refusal that names something we can change alters the model's profile, and the changed request
 goes out at once. What was changed is remembered for the address, the key and the model for an hour,
@@ -329,7 +329,7 @@ _LEFT_OUT: Final[Mapping[str, Mapping[str, Any]]] = {
     "summary": {"summary": False},
     "thinking_blocks": {"send_back": "never"},
 }
-"""What to change where one of our additions is unknown to a provider."""
+"""The changes for additions of ours that a provider does not know."""
 _EFFORT_ORDER: Final = (*EFFORTS, "default")
 _EFFORT_WORDS: Final = frozenset(_EFFORT_ORDER)
 _OPTIONAL: Final = frozenset(
@@ -476,7 +476,7 @@ _RULES: Final = (
     ),
     _Rule(_ARGUMENT, "an argument that it does not know", _without),
 )
-"""What refusals ask for. The first that applies counts, so those of one thing come first."""
+"""The changes that refusals ask for. The first that applies counts: narrow ones come first."""
 
 
 _UNACCEPTED: Final = "tool_use_failed"

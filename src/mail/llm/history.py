@@ -24,7 +24,7 @@ from mail.llm.profiles import PROXY_PREFIX, UNKNOWN, Profile
 from mail.llm.request import FunctionCall, ModelRequest, Wire
 
 SEALED_BY: Final = "mail_sealed_by"
-"""Where the history keeps who can read an entry's reasoning (`reader_of`); it is never sent."""
+"""The entry's key for the reader of its reasoning (`reader_of`); it is never sent."""
 NO_RESULT = "ERROR: no result of this call was recorded"
 _CUT_OFF = "(the reply was cut off before the arguments)"
 _NO_ARGUMENTS = frozenset({"", "{}"})

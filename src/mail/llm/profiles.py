@@ -1,4 +1,4 @@
-"""What each model accepts and needs, as data.
+"""Facts about models, as data: what each accepts and needs.
 
 What comes later wins: LiteLLM's tables, the entries of ``models.toml`` beside this module that fit
 the model, ``[models]`` in ``mail.toml``, and what an agent sets itself. Whoever builds a request
@@ -37,7 +37,7 @@ REGISTERED: Final = "mail"
 """The ``source`` of what we put ourselves into LiteLLM's tables for models that they lack."""
 
 Forced = Literal["ok", "off", "one", "auto", "unless_thinking"]
-"""How a model is made to call a tool.
+"""The way to make a model call a tool.
 
 ``ok`` sends the choice as it is, ``off`` sends it together with what switches thinking off, ``one``
 (chat completions only; ``ok`` elsewhere) offers only the tool in question and asks for any,
@@ -46,7 +46,7 @@ think, and switches its thinking off there.
 """
 
 Thinks = Literal["no", "asked", "default", "always"]
-"""When a model thinks: never, if it is asked to, unless it is told not to, or always."""
+"""The condition for thinking: never, if asked to, unless told not to, or always."""
 
 SHORTEST_ID: Final = 9
 """The fewest characters that a ``longest_id`` may be: fewer cannot tell the calls apart."""
@@ -406,9 +406,9 @@ _OWN_NAMES: Final = re.compile(r"(ft:)?(gpt-\d|o\d|codex|computer-use)")
 _UNLISTED_CLAUDE: Final = 64_000
 """The longest reply of a Claude model that LiteLLM does not know, and would cut at 4,096 tokens."""
 _BLOCK_HOSTS: Final = frozenset({"anthropic", "azure_ai", "vertex_ai"})
-"""Whose Claude models LiteLLM speaks to in Anthropic's own message blocks."""
+"""The providers whose Claude models LiteLLM speaks to in Anthropic's message blocks."""
 _MARKED_HOSTS: Final = frozenset({*_BLOCK_HOSTS, "bedrock"})
-"""Where Claude's requests can be marked for the cache; the rest cache by themselves, or not."""
+"""The providers at which Claude's requests can be marked for the cache."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a model call needs from the environment, looked at before anything is sent."""
+"""The variables that a model call needs, checked before anything is sent."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence

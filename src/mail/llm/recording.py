@@ -1,4 +1,4 @@
-"""What model calls send and get, exactly, but without secrets: for tests and for bug reports.
+"""Recordings of model calls, exact but without secrets: for tests and for bug reports.
 
 Every request of LiteLLM, whatever the wire, and every one of OpenAI's client leaves through
 ``httpx.AsyncClient.send``; below it is httpx's own transport, aiohttp's, or the guarded one. A

@@ -27,7 +27,7 @@ _HOST: Final = re.compile(
 _LONGEST: Final = 200
 _PROXY: Final = PROXY_PREFIX.rstrip("/")
 _THROUGH_SDK: Final = frozenset({"openai", _PROXY})
-"""Whose chat completions the library asks for with OpenAI's client, and not with its own."""
+"""The providers whose chat completions LiteLLM asks for with OpenAI's client."""
 _PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 _PROVIDERS_SETTING: Final = "[server.swarm] remote_providers"
 _BASES_SETTING: Final = "[server.swarm] remote_api_bases"

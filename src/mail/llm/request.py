@@ -42,7 +42,7 @@ class Endpoint(NamedTuple):
 
 DEFAULT_ENDPOINT: Final = Endpoint()
 NO_KEY: Final = "none"
-"""Where no key is to be sent: without any, LiteLLM takes the one of the environment."""
+"""Stands for no key: without any, LiteLLM takes the one of the environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What a script sees of a conversation: mail parsed from its XML, tool results, the setting."""
+"""A script's view of a conversation: mail parsed from its XML, tool results, the setting."""
 
 from __future__ import annotations
 

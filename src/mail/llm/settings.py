@@ -1,4 +1,4 @@
-"""How much a model may think and write, and how long a call may take."""
+"""Limits of a model call: thinking, output, time."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from pydantic import Field
 from mail.errors import ConfigError
 
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-"""What ``reasoning_effort`` may be, the least first."""
+"""The values of ``reasoning_effort``, the least first."""
 
 EFFORT_BUDGETS: Final[Mapping[str, int]] = MappingProxyType(
     {"minimal": 2000, "low": 4000, "medium": 8000, "high": 16000, "xhigh": 24000, "max": 28000}
@@ -28,7 +28,7 @@ SAMPLING: Final[Mapping[str, Any]] = MappingProxyType(
         "stop": list[str] | str,
     }
 )
-"""How a model chooses words: parameters of agents, and arguments of calls, with their types."""
+"""Sampling: parameters of agents, and arguments of calls, with their types."""
 
 _FOR_BUDGETS: Final = ("minimal", "low", "medium", "high")
 _ROOM_FOR_ANSWER: Final = 4000

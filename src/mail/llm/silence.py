@@ -1,4 +1,4 @@
-"""How long a provider may be silent, watched at the price of one timer for many pieces.
+"""A limit for a provider's silence, at the price of one timer for many pieces.
 
 Signs of life are bytes: libraries swallow the comments, empty lines and events without content with
 which providers say that a model is still thinking. So they are heard below the libraries, where the
@@ -39,7 +39,7 @@ _USUAL_TOTAL: Final = 600.0
 _THINKING_SILENCE: Final = 600.0
 _THINKING_TOTAL: Final = 1800.0
 LONGEST: Final = 3600.0
-"""How long a call may take in seconds of which nobody knows yet how long it may."""
+"""The deadline in seconds of a call that has none of its own yet."""
 _SLACK: Final = 5.0
 _PAID_ATTEMPTS: Final = 2
 _TOO_LATE: Final = "model call failed: the provider did not answer in time"

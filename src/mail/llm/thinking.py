@@ -1,4 +1,4 @@
-"""How models are asked to think, and when Claude may not be."""
+"""Requests for thinking, and the cases in which Claude cannot be asked."""
 
 from collections.abc import Sequence
 from typing import Any, Final

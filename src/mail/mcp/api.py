@@ -15,7 +15,7 @@ _RESERVED: Final = {
     "approval": frozenset({"events"}),
     "message": frozenset({"overdue", "search", "unread"}),
 }
-"""What stands at the place of an id in routes that are about something else."""
+"""The words at the place of an id in routes about something else."""
 
 
 @dataclass(frozen=True, slots=True)

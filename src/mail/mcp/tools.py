@@ -31,7 +31,7 @@ PROFILES: Final = ("desk", "basic", "threads", "teams", "tasks", "all")
 """Sets of tools, of which a client loads what it needs."""
 
 FILE_URI: Final = "mail://files/"
-"""What the addresses of files begin with."""
+"""The beginning of the addresses of files."""
 
 _RUNNING: Final = "running"
 _LONGEST_WAIT: Final = 300.0

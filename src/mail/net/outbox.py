@@ -66,7 +66,7 @@ _ABOUT_THE_MAIL: Final = frozenset({400, 404, 409, 422})
 _TOO_LARGE: Final = 413
 _NOT_FOUND: Final = 404
 _UNKNOWN_TASK: Final = ("task '", "no mail instance found")
-"""How the detail of a 404 begins, ours and that of MAIL 1.3.6, which concerns the task alone."""
+"""The beginning of a 404's detail, ours or that of MAIL 1.3.6, which concerns the task alone."""
 _MISDIRECTED: Final = ("invalid interswarm message: target_swarm", "is this server's own swarm")
 _FEW: Final = 4
 """Deliveries that go on for one peer at a time when many go on for others."""

@@ -1,4 +1,4 @@
-"""How other servers are reached: who they are, how they are, and with mail for them.
+"""Requests to other servers: for their identity, for their health, and with mail.
 
 No redirect is followed, every address is checked when the connection is made, and an answer may
 take only so long and be only so large.

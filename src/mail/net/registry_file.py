@@ -1,4 +1,4 @@
-"""Where a registry is kept: in a file, or in the database, which several processes may share.
+"""The storage of a registry: a file, or the database, which several processes may share.
 
 Whoever changes the file holds the lock file beside it, reads it first, and replaces it in one step,
 so that readers need no lock and a crash leaves the old file or the new one. The database holds the
@@ -130,7 +130,7 @@ class RegistryFile:
 
     @property
     def place(self) -> str:
-        """Which registry it is, in words."""
+        """The name of the registry in messages."""
         return str(self.path)
 
     def news(self) -> RegistryContent | None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mail.egress.posts import GuardedPosts
 
 Direction = Literal["forward", "back"]
-"""Which of a peer's two routes takes mail: ``back`` where it takes part in the task already."""
+"""A peer's route for mail: ``back`` if the peer takes part in the task already."""
 
 MessageHandler = Callable[[MAILInterswarmMessage], Awaitable[object]]
 StreamHandler = Callable[[str, str | None], Awaitable[None]]

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 KEYS_PATH: Final = "/.well-known/mail.json"
-"""Where a server shows its public keys."""
+"""The path of a server's public keys."""
 
 _LABEL: Final = "mail"
 _COVERED: Final = ("@method", "@path")
-"""What we sign; the library adds ``content-digest``."""
+"""The parts of a request that we sign; the library adds ``content-digest``."""
 _NEEDED: Final = ("@method", "content-digest")
 _ANY_PATH: Final = frozenset({'"@path"', '"@target-uri"', '"@request-target"'})
 _OURS: Final = frozenset({"signature", "signature-input", "content-digest"})

@@ -133,7 +133,7 @@ def answered_events(data: bytes) -> list[SSEEvent]:
 
 
 RETRY_MS: Final = 2000
-"""How long a client should wait before it reconnects; said once, with the first event."""
+"""The pause before a client reconnects; sent once, with the first event."""
 
 SEND_SECONDS: Final = 30.0
 """A reader that takes nothing for so long is cut off; it can resume with ``Last-Event-ID``."""

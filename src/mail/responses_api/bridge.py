@@ -34,7 +34,7 @@ from mail.responses_api.records import Record, Records, is_key
 from mail.responses_api.request import ResponseRequest
 
 MAX_LOOKED_UP: Final = 32
-"""How many of the last calls with results are looked up, to find the task that made them."""
+"""So many of the last calls with results are looked up, to find the task that made them."""
 _ADDED: Final = "\n\nThe user adds:\n"
 
 

@@ -1,4 +1,4 @@
-"""What is kept of the caller's responses: the newest form of each, and who asked for which call.
+"""The caller's stored responses: the newest form of each, and the calls that each one asked for.
 
 They are rows among the owner's memories, so nothing forgets them before they are deleted,
 also where a store in memory forgets their task.

@@ -1,4 +1,4 @@
-"""What the ready-made actions may do, as ``mail.toml`` says it at the time of the call."""
+"""The settings of the ready-made actions, read from ``mail.toml`` at the time of the call."""
 
 import hashlib
 import string

@@ -1,4 +1,4 @@
-"""What ready-made actions share: reading arguments, requests, and failures as texts for agents."""
+"""Helpers of ready-made actions: arguments, requests, and failures as texts for agents."""
 
 import asyncio
 import functools

@@ -1,4 +1,4 @@
-"""Which names agents, swarms and actions may have, and which tool names a swarm knows."""
+"""The rules for names of agents, swarms and actions, and the tool names of a swarm."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final

@@ -25,7 +25,7 @@ _ANNOTATIONS: Final = frozenset(
 _TYPES: Final = frozenset(
     {"array", "bool", "boolean", "float", "int", "integer", "number", "object", "str", "string"}
 )
-"""What somebody writes who gives a name its type and nothing else."""
+"""The shorthand of a parameter: its type as a string."""
 
 _VALUES: Final = frozenset({"const", "default", "enum", "examples"})
 """Keywords whose content is data, in which ``$ref`` means nothing."""

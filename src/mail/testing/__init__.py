@@ -1,4 +1,4 @@
-"""What tests of a swarm need: scripted swarms, a clock, a peer, and a look at what agents saw.
+"""Tools for tests of a swarm: scripted swarms, a clock, a peer, and recorded calls.
 
 Ships with the package, so that users test their swarms with the same pieces as we do ours.
 """

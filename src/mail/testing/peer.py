@@ -26,7 +26,7 @@ _FIELDS: Final = (
     ("task_owner", str),
     ("task_contributors", list),
 )
-"""What 1.3.6 demands of a wrapper, in the order in which it looks."""
+"""The checks of 1.3.6 on a wrapper, in its order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_OWNER", "MailStore", "get_langmem_store"]
 
 DEFAULT_OWNER: Final = Owner("default", "user", "default")
-"""Whose memories a store without an owner holds, outside of an agent's turn."""
+"""The owner of memories in a store without an owner, outside of an agent's turn."""
 
 
 def __getattr__(name: str) -> Any:

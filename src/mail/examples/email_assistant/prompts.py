@@ -21,7 +21,7 @@ GMAIL_TOOLS_PROMPT: Final = """\
 - Question(content): ask the person you work for what you do not know.
 - Done(done): say that nothing is left to do for this email.\
 """
-"""What the tools are for; the agent's own list leaves out those that run before it."""
+"""The purposes of the tools; the agent's own list leaves out those that run before it."""
 
 agent_system_prompt_hitl_memory: Final = """\
 You handle one email for a person, from reading it to the end.
@@ -116,4 +116,4 @@ Subject: {subject}
 REMINDER: Final = (
     "You called no tool. Call exactly one of your tools now; text alone reaches nobody."
 )
-"""What a model is told, once, that has called no tool."""
+"""The reminder, given once, for a model that has called no tool."""

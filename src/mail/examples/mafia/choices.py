@@ -10,7 +10,7 @@ from mail.core.suggest import did_you_mean
 from mail.errors import ToolError
 
 NOBODY: Final = "nobody"
-"""What a player who abstains chose."""
+"""The choice of a player who abstains."""
 
 _ABSTAIN: Final = ("nobody", "no one", "no-one")
 _BETWEEN: Final = r"[\s:*_\"'\u201c\u2018\[]+"

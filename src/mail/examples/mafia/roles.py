@@ -1,4 +1,4 @@
-"""Who plays a game of Mafia: personas, which all see, and roles, which nobody does."""
+"""The players of a game of Mafia: personas, which all see, and roles, which nobody does."""
 
 import random
 from dataclasses import dataclass

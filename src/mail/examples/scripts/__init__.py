@@ -48,7 +48,7 @@ _SUM = re.compile(
 _HAS_OPERATOR = re.compile(r"[\d)]\s*[-+*/%^\u00d7\u00f7\u00b7\u2212]+\s*[-+(\d.]")
 _LONGEST = 1_000
 _READ = 10 * _LONGEST
-"""How much of a text is read: a question is short, and the patterns take long over a long one."""
+"""The part of a text that is read: questions are short, and patterns are slow on long texts."""
 _MOST = 5
 
 

@@ -1,4 +1,4 @@
-"""What the scripts share: reading how far a question is, and the calls that every agent makes."""
+"""Helpers of the scripts: the progress of a question, and the calls that every agent makes."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

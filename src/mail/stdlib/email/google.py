@@ -24,7 +24,7 @@ SCOPES: Final = (
     "https://www.googleapis.com/auth/gmail.send",
     "https://www.googleapis.com/auth/calendar.events",
 )
-"""What the token must allow."""
+"""The scopes that the token must have."""
 
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _MOST_EVENTS: Final = 200

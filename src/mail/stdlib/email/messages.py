@@ -189,7 +189,7 @@ _LIMITS: Final = (
     (re.compile(rb"[\r\n]--"), 1_000),
     (re.compile(rb"(?i)(?:\A|[\r\n])content-type:[\x00-\x20]*+(?:multipart|message)/"), 20),
 )
-"""How many lines, beginnings of parts and levels of an email are read."""
+"""The number of lines, of beginnings of parts and of levels that are read of an email."""
 
 
 def _beginning(raw: bytes) -> bytes:
@@ -397,7 +397,7 @@ def compose(
 # --- sending once -----------------------------------------------------------------------------
 
 Stage = Literal["", "sending", "sent"]
-"""How far an email has come: not begun, being handed over, or accepted by the mail server."""
+"""The progress of an email: not begun, being handed over, or accepted by the mail server."""
 
 
 @dataclass(frozen=True, slots=True)

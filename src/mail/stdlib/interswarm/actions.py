@@ -1,4 +1,4 @@
-"""What any MAIL server tells everybody: who it is, how it is, which swarms it knows."""
+"""The public facts of any MAIL server: its identity, its health, the swarms that it knows."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Final
 

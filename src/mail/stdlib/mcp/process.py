@@ -33,7 +33,7 @@ _GOODBYE_SECONDS: Final = 1.0
 _LONGEST_STDERR: Final = 2000
 _LONGEST_REFUSAL: Final = 2000
 _INHERITED: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
-"""What a program gets of this process's environment: nothing that could be a secret."""
+"""The variables of this process that a program gets: none that could be a secret."""
 
 _log = logging.getLogger(__name__)
 
