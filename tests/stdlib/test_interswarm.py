@@ -71,7 +71,7 @@ async def test_a_server_of_ours_is_pinged_and_asked_for_its_health(ours: Any) ->
     assert await call(ping_swarm, url) == "pong"
     assert await call(ping_swarm, f"{url}/") == "pong"
     assert await call(get_swarm_health, url) == "healthy"
-    state.set_health("tired")
+    state.health.set("tired")
     assert await call(get_swarm_health, f"{url}/") == "tired"
     await state.begin_drain()
     assert await call(ping_swarm, url) == "Error: the remote swarm is draining, not running"

@@ -29,7 +29,6 @@ from mail.config.server import (
     resolve_store_url,
     serves_example,
     store_url_place,
-    webhook_secret,
 )
 from mail.core.runtime.settings import TurnLimit
 from mail.db.records import SwarmClaim
@@ -38,7 +37,6 @@ from mail.db.urls import open_store
 from mail.errors import ConfigError
 from mail.llm.profiles import configured_models
 from mail.llm.resolve import EXAMPLE_MODEL, is_example_script
-from mail.net.webhook import WebhookSettings
 from mail.server.errors import as_it_is, install_error_handlers
 from mail.server.intake import Intake
 from mail.server.letters import Reminder
@@ -175,7 +173,6 @@ def _make_state(
         builder=builder,
         given=template,
         bells=bells,
-        hook=_webhook(config),
         quotas=quotas,
         shares=shares,
         intake=Intake(config.limits, quotas, lambda caller: state.large_mail(caller)),
@@ -232,14 +229,6 @@ def _make_store(config: ServerConfig, claim: SwarmClaim) -> Store:
         raise ConfigError(f"{store_url_place(config, current())}: {error}") from error
 
 
-def _webhook(config: ServerConfig) -> WebhookSettings | None:
-    hook = config.webhook
-    if hook.url is None:
-        return None
-    secret = webhook_secret(hook, current())
-    return WebhookSettings(url=hook.url, secret=secret, allow_private=hook.allow_private)
-
-
 def _stop(app: FastAPI) -> None:
     """Stop a server whose swarm another one has taken over, in good order and with a failure."""
     app.state.mail.taken_over = True
@@ -267,7 +256,7 @@ def _lifespan(
                 _log.warning("%s", strays)
             if owned is not None:
                 stack.push_async_callback(owned.close)
-            stack.push_async_callback(state.close_files)
+            stack.push_async_callback(state.contents.close)
             await state.open_files()
             stack.push_async_callback(state.auth.close)
             stack.push_async_callback(_close_models)

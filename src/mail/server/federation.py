@@ -136,7 +136,7 @@ class Federation:
     ) -> None:
         self._config = config
         self._store = store
-        self._registry = registry
+        self.registry = registry
         self._pool = pool
         self._quotas = quotas
         self._shares = shares
@@ -157,17 +157,17 @@ class Federation:
             return
         await self.stop()
         if carries:
-            router = InterswarmRouter(self._registry, self.swarm)
+            router = InterswarmRouter(self.registry, self.swarm)
             settings = SendingSettings(
                 give_up_after=self._config.give_up_after,
                 answer_within=self._config.answer_within,
             )
             sender = OutboxSender(
-                self._store, self.swarm, self._registry, router, self._settle, settings
+                self._store, self.swarm, self.registry, router, self._settle, settings
             )
             self._link = _Link(self.swarm, router, sender)
             self._gateway.begin(sender, router)
-            self._registry.warn_of_missing_tokens()
+            self.registry.warn_of_missing_tokens()
             await router.start()
             await sender.start()
 
@@ -241,7 +241,7 @@ class Federation:
         """
         await retry_mail(self._store, self.swarm, number, datetime.now(UTC))
         if self._link is not None:
-            self._link.sender.probe(self._registry.get_all_endpoints())
+            self._link.sender.probe(self.registry.get_all_endpoints())
 
     async def discard(self, number: int) -> None:
         """Remove mail that was given up.
@@ -260,7 +260,7 @@ class Federation:
 
     def peer_of(self, caller: Caller) -> str:
         """Return the swarm that a caller speaks for; see `peer_of`."""
-        return peer_of(self._registry, caller)
+        return peer_of(self.registry, caller)
 
     async def open_tasks(self, peer: str, *, cancel: bool) -> int:
         """Return how many open tasks a swarm has here, and cancel them if that is asked."""
@@ -281,7 +281,7 @@ class Federation:
         Raises:
             Unauthenticated: see `mail.net.signatures.check_signature`.
         """
-        entry = self._registry.get_swarm_endpoint(peer)
+        entry = self.registry.get_swarm_endpoint(peer)
         scope, host = request.scope, request.headers.get("host", "")
         if not _HOST.fullmatch(host):  # it could bring along a path, which must be the request's
             host = _NO_HOST

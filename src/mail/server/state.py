@@ -1,15 +1,10 @@
 """What one server process holds; kept in ``app.state.mail``."""
 
 import asyncio
-import secrets
-import shutil
-import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from starlette.requests import Request
@@ -17,28 +12,26 @@ from starlette.requests import Request
 from mail.auth.callers import AuthBackend, Caller
 from mail.clock import Clock, SystemClock
 from mail.config.env import current
-from mail.config.server import NO_MODEL, ServerConfig, base_url
+from mail.config.server import NO_MODEL, ServerConfig, WebhookConfig, base_url, webhook_secret
 from mail.core.interswarm import PEER_ROLE
-from mail.core.teams import Teams
-from mail.db.blobs import Blobs, FolderBlobs
-from mail.db.blobs_s3 import S3Blobs, S3Place
 from mail.db.desk import PARTICIPANT_ROLE
-from mail.db.records import EventRow, Owner, StoredUse
+from mail.db.records import EventRow, Owner
 from mail.db.store import Store
-from mail.errors import ConfigError, ProtocolError, ShuttingDown, StoreError, StoreLocked
+from mail.errors import ProtocolError, ShuttingDown, StoreError, StoreLocked
 from mail.memory import proposer
 from mail.net.peers import PeerAccess
 from mail.net.registry import SwarmRegistry
 from mail.net.registry_file import shared_registry
 from mail.net.signatures import SigningKeys
 from mail.net.webhook import WebhookSender, WebhookSettings
+from mail.server.desks import Desks, FileContents
 from mail.server.federation import Federation
 from mail.server.idempotency import Keyed, OwnersLocks
 from mail.server.instances import InstancePool, Served, recover_owners
 from mail.server.intake import Intake
 from mail.server.letters import SwarmAgents
 from mail.server.quotas import Quotas
-from mail.server.storage import LETTERS, StorageShares
+from mail.server.storage import StorageShares
 from mail.server.swarm import SwarmBuilder, bad_definition, step_limit
 from mail.services.desk import BellSwitch, MailDesk
 from mail.services.files import DeskFiles
@@ -62,8 +55,42 @@ _INSTANCE_IDLE: Final = 600.0
 """Seconds after which the instance of an idle caller is closed."""
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat()
+class Health:
+    """What ``GET /health`` says: what an administrator has set, and whether the store fails.
+
+    Attributes:
+        status: What was set.
+        set_at: When.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._looking = asyncio.Lock()
+        self._look_again = 0.0
+        self._fails = False
+        self.set("healthy")
+
+    def set(self, status: str) -> None:
+        """Take what an administrator says about the server's health."""
+        self.status = status
+        self.set_at = datetime.now(UTC).isoformat()
+
+    async def store_fails(self) -> bool:
+        """Tell whether the store does not answer.
+
+        It is asked once a second at most, however many want to know.
+        """
+        async with self._looking:  # whoever comes meanwhile gets this answer
+            if self._look_again <= time.monotonic():
+                try:
+                    async with asyncio.timeout(_STORE_SECONDS):
+                        await self._store.find_token("")
+                except (StoreError, TimeoutError):
+                    self._fails = True
+                else:
+                    self._fails = False
+                self._look_again = time.monotonic() + _LOOK_SECONDS
+        return self._fails
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -77,13 +104,12 @@ class ServerState:
         intake: How its bodies are read.
         shares: What each caller may store.
         document: What the server says about its routes.
-        health: What ``GET /health`` says, as set by an administrator.
-        health_at: When it was set.
+        health: What ``GET /health`` says.
+        contents: Where the contents of files are.
         draining: The server stops: it finishes what it has and takes no new work.
         taken_over: Another server has the swarm; this one stops.
         host_drains: Whoever runs the app starts the drain itself when it is told to stop.
         bells: Where all instances ring for participants that wait for letters.
-        hook: Where the webhook is; None without one.
         clock: Time and ids.
     """
 
@@ -97,45 +123,42 @@ class ServerState:
     intake: Intake
     document: "OpenAPIDocument"
     bells: BellSwitch = field(default_factory=BellSwitch)
-    hook: WebhookSettings | None = None
-    health: str = "healthy"
-    health_at: str = field(default_factory=_now)
     draining: bool = False
     host_drains: bool = False
     taken_over: bool = False
     started: float = field(default_factory=time.monotonic)
     _loading: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     clock: Clock = field(default_factory=SystemClock)
-    _looking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-    _look_again: float = field(default=0.0, init=False)
-    _store_fails: bool = field(default=False, init=False)
     _key_locks: OwnersLocks = field(default_factory=OwnersLocks, init=False)
-    letter_shares: StorageShares = field(init=False)
+    health: Health = field(init=False)
+    contents: FileContents = field(init=False)
     webhook: WebhookSender = field(init=False)
-    _desk: "tuple[MAILSwarmTemplate, MailDesk] | None" = field(default=None, init=False)
-    _files: DeskFiles | None = field(default=None, init=False)
-    _blobs: dict[str, Blobs] = field(default_factory=dict, init=False)
-    _files_folder: Path = field(default=Path(), init=False)
-    _database_id: str = field(default="", init=False)
-    _scratch: Path | None = field(default=None, init=False)
-    _team_desk: TeamDesk | None = field(default=None, init=False)
+    _desks: Desks = field(init=False)
     _pool: InstancePool | None = field(default=None, init=False)
     _keys: SigningKeys | None = field(default=None, init=False)
-    _registry: SwarmRegistry | None = field(default=None, init=False)
     _federation: Federation | None = field(default=None, init=False)
     _recovery: "asyncio.Task[None] | None" = field(default=None, init=False)
     _drain: "asyncio.Task[None] | None" = field(default=None, init=False)
     _learning: Learner | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        most = self.config.limits.max_stored_bytes
-        self.letter_shares = StorageShares(self._letters_of, most, LETTERS)
+        hook = _webhook(self.config.webhook)
         news = WebhookNews(self.config.webhook.events, self.clock)
-        self.builder.news = news if self.hook is not None else None
-        self.builder.blobs = self.blobs_of
         self.webhook = WebhookSender(
-            self.store, lambda: str(self.template.name), news, self.hook, self.clock
+            self.store, lambda: str(self.template.name), news, hook, self.clock
         )
+        self.health = Health(self.store)
+        self.contents = FileContents(self.config.files, self.store)
+        self._desks = Desks(
+            config=self.config,
+            store=self.store,
+            clock=self.clock,
+            bells=self.bells,
+            contents=self.contents,
+            agents=lambda template: SwarmAgents(self.pool, self.quotas, self.shares, template),
+        )
+        self.builder.news = news if hook is not None else None
+        self.builder.blobs = self.contents.of
 
     async def prepare(self) -> None:
         """Load the swarm, see that it can be built, and read the key. Calling it again is fine.
@@ -170,7 +193,7 @@ class ServerState:
     @property
     def registry(self) -> SwarmRegistry:
         """The swarms that the server knows; all instances share it."""
-        return _opened(self._registry)
+        return self.federation.registry
 
     @property
     def federation(self) -> Federation:
@@ -180,13 +203,14 @@ class ServerState:
     async def open_registry(self) -> None:
         """Read the registry, and begin to check the peers."""
         access = PeerAccess.of_server(self.config.federation.allow_private, self._keys)
-        made = asyncio.to_thread(_make_registry, self.config, self.template, self.store, access)
-        self._registry = await made
-        await self._registry.start_health_checks()
+        registry = await asyncio.to_thread(
+            _make_registry, self.config, self.template, self.store, access
+        )
+        await registry.start_health_checks()
         self._federation = Federation(
             self.config.federation,
             self.store,
-            self._registry,
+            registry,
             self.pool,
             self.quotas,
             self.shares,
@@ -328,143 +352,21 @@ class ServerState:
     @property
     def desk(self) -> MailDesk:
         """The mail desk of the swarm that is served."""
-        template = self.template
-        if self._desk is not None and self._desk[0] is template:
-            return self._desk[1]
-        self._close_desk()
-        swarm: str = template.name
-        desk = MailDesk(
-            self.store,
-            swarm,
-            {each["name"]: each["description"] for each in template.participants},
-            self.clock,
-            self.config.limits.max_message_bytes,
-            partial(self._admit_letters, swarm),
-            agents=SwarmAgents(self.pool, self.quotas, self.shares, template),
-        )
-        self._desk = template, desk
-        self.bells.current = desk.bell
-        return desk
-
-    async def _admit_letters(self, swarm: str, name: str, size: int) -> None:
-        """Count what a mailbox is about to store, or refuse it."""
-        owner = Owner(swarm, "", name)
-        await self.letter_shares.admit(owner)
-        self.letter_shares.wrote(owner, size)
-
-    def _freed(self, swarm: str, name: str) -> None:
-        self.letter_shares.forget(Owner(swarm, "", name))
-
-    async def _letters_of(self, owner: Owner) -> StoredUse:
-        taken = await self.store.letter_bytes(owner.swarm, owner.id)
-        return StoredUse(bytes=taken, tasks=0, open_tasks=0)
+        return self._desks.of(self.template).mail
 
     @property
     def team_desk(self) -> TeamDesk:
         """The desk of the teams of the swarm that is served."""
-        template, desk = self.template, self.desk
-        if self._team_desk is None or self._team_desk.desk is not desk:
-            teams = Teams.of(template.teams, enabled=template.enable_teams)
-            self._team_desk = TeamDesk(desk, teams)
-        return self._team_desk
+        return self._desks.of(self.template).teams
 
     @property
     def files(self) -> DeskFiles:
         """The files of the swarm that is served."""
-        desk, settings = self.desk, self.config.files
-        if self._files is None or self._files.desk is not desk:
-            blobs = self.blobs_of(desk.swarm)
-            most, days = settings.max_bytes, settings.expire_days
-            made = DeskFiles(desk, self.store, blobs, most, days, partial(self._freed, desk.swarm))
-            self._files = made
-        return self._files
+        return self._desks.of(self.template).files
 
     async def open_files(self) -> None:
-        """Find out where the contents of files are, and see that they can be used there.
-
-        Calling it again is fine.
-
-        Raises:
-            ConfigError: they cannot, because of a setting, or they are another database's.
-        """
-        if self._database_id:
-            return
-        settings, swarm = self.config.files, str(self.template.name)
-        if settings.root is not None and settings.url is not None:
-            raise ConfigError("[server.files]: give either root or url")
-        database = await self.store.database_id()
-        if settings.root is not None:
-            self._files_folder = Path(settings.root)
-        elif not self.store.durable:
-            self._scratch = Path(tempfile.gettempdir(), f"mail-files-{secrets.token_hex(8)}")
-            self._files_folder = self._scratch
-        else:
-            self._files_folder = await self._files_beside(swarm)
-        self._database_id = database
-        await self.blobs_of(swarm).check()
-
-    async def _files_beside(self, swarm: str) -> Path:
-        """Return the folder of files that belongs to the database.
-
-        All databases of PostgreSQL had one for long; which has files there goes on using it.
-        """
-        path: Path | None = getattr(self.store, "path", None)
-        if path is not None:  # SQLite's
-            return path.with_name(f"{path.stem}-files")
-        own, shared = Path(f"{getattr(self.store, 'name', 'mail')}-files"), Path("mail-files")
-        if not await asyncio.to_thread(own.exists):
-            async for found in FolderBlobs(shared, swarm, "").everything():
-                if await self.store.known_contents(swarm, found):
-                    return shared
-        return own
-
-    def blobs_of(self, swarm: str) -> Blobs:
-        """Return the contents of a swarm's files."""
-        blobs = self._blobs.get(swarm)
-        if blobs is None:
-            folder, url = self._files_folder, self.config.files.url
-            if url is None:
-                blobs = FolderBlobs(folder, swarm, self._database_id)
-            else:
-                blobs = S3Blobs(S3Place.of(url), swarm, self._database_id, current())
-            self._blobs[swarm] = blobs
-        return blobs
-
-    async def close_files(self) -> None:
-        """Remove files that nobody can find any more."""
-        if self._scratch is not None:
-            await asyncio.to_thread(shutil.rmtree, self._scratch, ignore_errors=True)
-
-    def _close_desk(self) -> None:
-        """Let those who wait for mail go."""
-        if self._desk is not None:
-            self._desk[1].bell.close()
-
-    def set_health(self, status: str) -> None:
-        """Take what an administrator says about the server's health."""
-        self.health = status
-        self.health_at = _now()
-
-    async def is_degraded(self) -> bool:
-        """Tell whether the store fails: it does not answer, or it failed an instance's work.
-
-        It is asked once a second at most, however many want to know.
-        """
-        if self.pool.degraded:
-            return True
-        async with self._looking:  # whoever comes meanwhile gets this answer
-            if self._look_again <= time.monotonic():
-                self._store_fails = await self._fails_now()
-                self._look_again = time.monotonic() + _LOOK_SECONDS
-        return self._store_fails
-
-    async def _fails_now(self) -> bool:
-        try:
-            async with asyncio.timeout(_STORE_SECONDS):
-                await self.store.find_token("")
-        except (StoreError, TimeoutError):
-            return True
-        return False
+        """Find out where the contents of files are; see `FileContents.open`."""
+        await self.contents.open(str(self.template.name))
 
     async def keyed(self, request: Request, caller: Caller, key: str | None) -> Keyed | None:
         """Return what a request means with its ``Idempotency-Key``; None when it has none."""
@@ -483,7 +385,7 @@ class ServerState:
         return self._drain
 
     async def _close(self) -> None:
-        self._close_desk()
+        self._desks.close()
         if self._federation is not None:
             await self._federation.stop()
         await self.pool.close(self.config.limits.shutdown_grace)
@@ -493,6 +395,13 @@ def _opened(part: T | None) -> T:
     if part is None:
         raise RuntimeError("the server is not open yet: its lifespan has not begun")
     return part
+
+
+def _webhook(hook: WebhookConfig) -> WebhookSettings | None:
+    if hook.url is None:
+        return None
+    secret = webhook_secret(hook, current())
+    return WebhookSettings(url=hook.url, secret=secret, allow_private=hook.allow_private)
 
 
 def _make_registry(

@@ -148,8 +148,9 @@ async def health(state: State) -> JSONResponse:
     if state.draining:
         answer = _health(state) | {"status": "draining"}
         return JSONResponse(answer, _UNAVAILABLE, {"Retry-After": RETRY_AFTER})
-    degraded = {"status": "degraded"} if await state.is_degraded() else {}
-    return JSONResponse(_health(state) | degraded)
+    # The store fails: it does not answer, or it has failed the work of an instance.
+    fails = state.pool.degraded or await state.health.store_fails()
+    return JSONResponse(_health(state) | ({"status": "degraded"} if fails else {}))
 
 
 @router.post("/health", tags=["server"])
@@ -165,7 +166,7 @@ async def health_post(
 
     It informs load balancers and people, and changes nothing else.
     """
-    state.set_health(body.status)
+    state.health.set(body.status)
     return _health(state)
 
 
@@ -198,7 +199,7 @@ async def status(state: State, caller: Person) -> GetStatusResponse:
 
 def _health(state: ServerState) -> GetHealthResponse:
     return {
-        "status": state.health,
+        "status": state.health.status,
         "swarm_name": state.template.name,
-        "timestamp": state.health_at,
+        "timestamp": state.health.set_at,
     }
