@@ -18,8 +18,8 @@ from mail.errors import ConfigError, UnknownSwarm
 
 if TYPE_CHECKING:
     from mail.config.server import ServerConfig
-    from mail.net.entries import RegistryStorage
     from mail.net.registry import SwarmRegistry
+    from mail.net.registry_file import RegistryTable
 
 
 swarms = Group()
@@ -62,7 +62,7 @@ def _opened(arguments: Namespace) -> "Iterator[SwarmRegistry]":
 
 
 def _registry(
-    config: "ServerConfig", file: str, storage: "RegistryStorage | None"
+    config: "ServerConfig", file: str, storage: "RegistryTable | None"
 ) -> "SwarmRegistry":
     from mail.net.peers import PeerAccess
     from mail.net.registry import SwarmRegistry

@@ -3,8 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from mail.config.env import setting
 from mail.errors import ConfigError, StoreConflict, StoreError
@@ -16,7 +15,12 @@ from mail.net.endpoints import (
     token_reference,
     token_variable,
 )
-from mail.net.registry_file import BrokenRegistry, RegistryContent, RegistryFile
+from mail.net.registry_file import (
+    BrokenRegistry,
+    RegistryContent,
+    RegistryFile,
+    RegistryTable,
+)
 from mail.net.types import ProposedSwarm, SwarmEndpoint
 
 _TRIES: Final = 10
@@ -31,29 +35,6 @@ It is called again, with other copies, when another process was faster.
 """
 
 
-class RegistryStorage(Protocol):
-    """The storage of a registry; `mail.net.registry_file.RegistryFile` describes the methods."""
-
-    @property
-    def place(self) -> str: ...
-
-    def make_folder(self) -> None: ...
-
-    def read(self) -> RegistryContent: ...
-
-    def news(self) -> RegistryContent | None: ...
-
-    async def watch(self) -> None: ...
-
-    def set_aside(self) -> str: ...
-
-    def locked(self) -> AbstractContextManager[None]: ...
-
-    def write(self, content: RegistryContent) -> None: ...
-
-    def is_written_at_end(self, content: RegistryContent) -> bool: ...
-
-
 class SwarmEntries:
     """The entries of a registry. Methods may be called from any thread.
 
@@ -66,13 +47,13 @@ class SwarmEntries:
     local_swarm_public: bool
 
     def __init__(
-        self, local_swarm_name: str, persistence_file: str, storage: RegistryStorage | None
+        self, local_swarm_name: str, persistence_file: str, storage: RegistryTable | None
     ) -> None:
         self.local_swarm_name = local_swarm_name
         self.persistence_file = persistence_file
         self.endpoints: Endpoints = {}
         self.proposed: dict[str, ProposedSwarm] = {}
-        self._kept: RegistryStorage = storage or RegistryFile(persistence_file)
+        self._kept: RegistryFile | RegistryTable = storage or RegistryFile(persistence_file)
         self._filed: frozenset[str] = frozenset()
         self._unread: dict[str, Any] = {}
         self._tokens: dict[str, tuple[str, str]] = {}  # the address it is for, and the token

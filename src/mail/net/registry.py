@@ -27,9 +27,9 @@ from mail.net.endpoints import (
     shown_keys,
     token_variable,
 )
-from mail.net.entries import Endpoints, RegistryStorage, SwarmEntries
+from mail.net.entries import Endpoints, SwarmEntries
 from mail.net.peers import PeerAccess
-from mail.net.registry_file import RegistryContent
+from mail.net.registry_file import RegistryContent, RegistryTable
 from mail.net.signatures import KEYS_PATH
 from mail.net.types import ProposedSwarm, PublicKey, SwarmEndpoint
 from mail.version import get_protocol_version
@@ -174,7 +174,7 @@ class SwarmRegistry(SwarmEntries):
         access: PeerAccess | None = None,
         max_swarms: int = 1000,
         proposes: bool = False,
-        storage: RegistryStorage | None = None,
+        storage: RegistryTable | None = None,
     ) -> None:
         """Create the folder of the file if there is none, and read the file if there is one.
 

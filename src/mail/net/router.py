@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from pydantic_core import to_json
 
@@ -23,6 +23,7 @@ from mail.core.schema import parse_message
 from mail.core.wire import MAILInterswarmMessage, MAILMessage
 from mail.errors import AddressError, MAILError, RoutingError, UnknownSwarm
 from mail.net.peers import PeerAccess
+from mail.net.registry import SwarmRegistry
 from mail.net.sse import SSEEvent
 from mail.net.types import SwarmEndpoint
 from mail.net.user_streams import UserStream, data_of
@@ -53,16 +54,6 @@ _NOT_OPEN: Final = "HTTP client session is not open"
 _log = logging.getLogger("mail.router")
 
 
-class Registry(Protocol):
-    """The router's view of a registry; `mail.net.SwarmRegistry` is one."""
-
-    def get_swarm_endpoint(self, swarm_name: str) -> SwarmEndpoint | None:
-        """Return the entry of a swarm, or None."""
-
-    def get_resolved_auth_token(self, swarm_name: str) -> str | None:
-        """Return what this server authenticates with at a peer, None when it has nothing."""
-
-
 def direction_to(swarm: str, contributors: Iterable[str]) -> Direction:
     """Return the route for mail to a swarm: ``back`` once one of the contributors is of it."""
     for each in contributors:
@@ -91,14 +82,18 @@ class InterswarmRouter:
     """
 
     def __init__(
-        self, swarm_registry: Registry, local_swarm_name: str, *, access: PeerAccess | None = None
+        self,
+        swarm_registry: SwarmRegistry,
+        local_swarm_name: str,
+        *,
+        access: PeerAccess | None = None,
     ) -> None:
         self.swarm_registry = swarm_registry
         self.local_swarm_name = local_swarm_name
         self.session: httpx.AsyncClient | None = None
         self.message_handlers: dict[str, MessageHandler] = {}
         self._posts: GuardedPosts | None = None
-        self._access = access
+        self.access = access or swarm_registry.access
         self._clock = SystemClock()
 
     # --- lifecycle ------------------------------------------------------------------------------
@@ -123,13 +118,6 @@ class InterswarmRouter:
         """Tell whether the pool is open."""
         return self.session is not None
 
-    @property
-    def access(self) -> PeerAccess:
-        """The rules and means of requests to peers."""
-        if self._access is None:
-            self._access = getattr(self.swarm_registry, "access", None) or PeerAccess()
-        return self._access
-
     def register_message_handler(self, message_type: str, handler: MessageHandler) -> None:
         """Let a coroutine function take mail; it replaces the one before.
 
@@ -141,9 +129,7 @@ class InterswarmRouter:
 
     def get_routing_stats(self) -> dict[str, Any]:
         """Return the local swarm's name, and how many swarms and handlers there are."""
-        everybody: Mapping[str, SwarmEndpoint] = getattr(
-            self.swarm_registry, "get_all_endpoints", dict
-        )()
+        everybody = self.swarm_registry.get_all_endpoints()
         return {
             "local_swarm_name": self.local_swarm_name,
             "total_endpoints": len(everybody),

@@ -7,7 +7,8 @@ chunks. Two things differ on purpose: an event without data is delivered too (``
 An unfinished event at the end is dropped.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -142,11 +143,13 @@ _NEVER: Final = 10**8
 _DRAIN_SECONDS: Final = 25.0
 
 
-def event_source(events: AsyncIterator[TaskEvent], *, pings: bool = True) -> "EventSourceResponse":
+def event_source(
+    events: AsyncGenerator[TaskEvent, None], *, pings: bool = True
+) -> "EventSourceResponse":
     """Make the streaming answer for a task's events.
 
     Each event has its name, one line of JSON as ``data``, its sequence number as ``id`` when it is
-    stored, and CRLF line ends. The iterator is closed when the reader leaves.
+    stored, and CRLF line ends. The generator is closed when the reader leaves.
 
     Args:
         events: The events; ``ping`` events come from here, too.
@@ -156,7 +159,7 @@ def event_source(events: AsyncIterator[TaskEvent], *, pings: bool = True) -> "Ev
 
 
 def event_stream(
-    frames: "AsyncIterator[ServerSentEvent | bytes]",
+    frames: "AsyncGenerator[bytes, None] | AsyncGenerator[ServerSentEvent | bytes, None]",
 ) -> "EventSourceResponse":
     """Make the streaming answer of events that are framed already.
 
@@ -185,24 +188,22 @@ def frame(
 
 
 async def _sliced(
-    frames: "AsyncIterator[ServerSentEvent | bytes]",
+    frames: "AsyncGenerator[bytes, None] | AsyncGenerator[ServerSentEvent | bytes, None]",
 ) -> "AsyncGenerator[ServerSentEvent | bytes, None]":
-    try:
+    async with aclosing(frames):
         async for data in frames:
             for part in slices(data) if isinstance(data, bytes) else (data,):
                 yield part
             del data  # while the next one is awaited, nothing keeps this one
-    finally:
-        await _close(frames)
 
 
 async def _frames(
-    events: AsyncIterator[TaskEvent], pings: bool
+    events: AsyncGenerator[TaskEvent, None], pings: bool
 ) -> "AsyncGenerator[ServerSentEvent | bytes, None]":
     from sse_starlette import ServerSentEvent
 
     retry: int | None = RETRY_MS
-    try:
+    async with aclosing(events):
         async for event in events:
             if event.kind == "ping" and not pings:
                 yield b":\r\n\r\n"
@@ -213,15 +214,7 @@ async def _frames(
                 yield ServerSentEvent(event.data_text(), event=event.kind, id=event.id, retry=retry)
             retry = None
             del event  # while the next one is awaited, nothing keeps this one
-    finally:
-        await _close(events)
 
 
 def _frame(event: TaskEvent, retry: int | None) -> bytes:
     return frame(event.kind, event.data_text(), number=event.id, retry=retry)
-
-
-async def _close(events: AsyncIterator[object]) -> None:
-    close = getattr(events, "aclose", None)
-    if close is not None:
-        await close()

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -14,7 +14,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from mail.core.events import TaskEvent
 from mail.core.large import LARGE, in_turn, json_line, slices
 from mail.errors import AuthUnavailable, RoutingError, StoreError, Unauthenticated
 from mail.net.sse import RETRY_MS, SSEEvent, frame
@@ -23,25 +22,25 @@ from mail.server.exchange import exchange_of
 
 _JSON: Final = "application/json"
 
-_log = logging.getLogger("mail.server")
-
 _log = logging.getLogger(__name__)
+
+E = TypeVar("E")
 
 RECHECK_SECONDS: Final = 60.0
 """How often a long stream asks whether its reader's token still holds."""
 
 
 async def streamed(
-    events: AsyncIterator[TaskEvent],
+    events: AsyncGenerator[E, None],
     held: AsyncExitStack,
     recheck: Callable[[], Awaitable[object]],
     *,
     every: float = RECHECK_SECONDS,
-) -> AsyncIterator[TaskEvent]:
+) -> AsyncGenerator[E, None]:
     """Yield the events, and let go of what the stream holds when it ends or is left.
 
-    A stream that cannot be read on, because the store fails, ends without a last event: its reader
-    comes back with ``Last-Event-ID``, and is told then when to try again.
+    A stream that cannot be read on, because the store or another swarm fails, ends without a last
+    event: its reader comes back with ``Last-Event-ID``, and is told then when to try again.
 
     Args:
         events: The events, with a ``ping`` now and then.
@@ -50,69 +49,41 @@ async def streamed(
             stream. An authority that does not answer ends nothing.
         every: Seconds between two checks.
     """
-    async with held:
-        checked = time.monotonic()
-        try:
-            async for event in events:
-                if time.monotonic() - checked >= every:
-                    if not await _still_allowed(recheck):
-                        return
-                    checked = time.monotonic()
-                yield event
-                del event  # while the next one is awaited, nothing keeps this one
-        except StoreError as error:
-            _log.warning("a stream ends early: %s", error)
-        finally:
-            close = getattr(events, "aclose", None)
-            if close is not None:
-                await close()
-
-
-async def relayed(
-    events: AsyncGenerator[SSEEvent, None],
-    held: AsyncExitStack,
-    recheck: Callable[[], Awaitable[object]],
-    *,
-    pings: bool = True,
-    every: float = RECHECK_SECONDS,
-) -> AsyncGenerator[bytes, None]:
-    """Yield the events of another server as this server's, framed; else as `streamed`.
-
-    Args:
-        events: The events, with the numbers that they have there.
-        held: Closed with the stream.
-        recheck: Raises `Unauthenticated` when the reader's token holds no more.
-        pings: Whether heartbeats are events; if not, a comment keeps the connection alive.
-        every: Seconds between two checks.
-    """
-    retry: int | None = RETRY_MS
     async with held, aclosing(events):
         checked = time.monotonic()
         try:
             async for event in events:
                 if time.monotonic() - checked >= every:
-                    if not await _still_allowed(recheck):
-                        return
+                    with suppress(AuthUnavailable):
+                        await recheck()
                     checked = time.monotonic()
-                if event.event == "ping" and not pings:
-                    yield b":\r\n\r\n"
-                    continue
-                # In JSON a line end is white space; here it would end the event.
-                data = (event.data or "{}").replace("\n", " ")
-                yield frame(event.event, data, number=event.id, retry=retry)
-                retry = None
-        except RoutingError as error:
-            _log.warning("a stream of another swarm ends early: %s", error)
+                yield event
+                del event  # while the next one is awaited, nothing keeps this one
+        except Unauthenticated:
+            return
+        except (RoutingError, StoreError) as error:
+            _log.warning("a stream ends early: %s", error)
 
 
-async def _still_allowed(recheck: Callable[[], Awaitable[object]]) -> bool:
-    try:
-        await recheck()
-    except Unauthenticated:
-        return False
-    except AuthUnavailable:
-        return True
-    return True
+async def relayed(
+    events: AsyncGenerator[SSEEvent, None], *, pings: bool = True
+) -> AsyncGenerator[bytes, None]:
+    """Yield the events of another server as this server's, framed.
+
+    Args:
+        events: The events, with the numbers that they have there.
+        pings: Whether heartbeats are events; if not, a comment keeps the connection alive.
+    """
+    retry: int | None = RETRY_MS
+    async with aclosing(events):
+        async for event in events:
+            if event.event == "ping" and not pings:
+                yield b":\r\n\r\n"
+                continue
+            # In JSON a line end is white space; here it would end the event.
+            data = (event.data or "{}").replace("\n", " ")
+            yield frame(event.event, data, number=event.id, retry=retry)
+            retry = None
 
 
 CLIENT_GONE = 499

@@ -30,7 +30,6 @@ from mail.config.server import (
     serves_example,
     store_url_place,
 )
-from mail.core.runtime.settings import TurnLimit
 from mail.db.records import SwarmClaim
 from mail.db.store import Store
 from mail.db.urls import open_store
@@ -38,11 +37,9 @@ from mail.errors import ConfigError
 from mail.llm.profiles import configured_models
 from mail.llm.resolve import EXAMPLE_MODEL, is_example_script
 from mail.server.errors import as_it_is, install_error_handlers
-from mail.server.intake import Intake
 from mail.server.letters import Reminder
 from mail.server.middleware import Cors, EdgeMiddleware
 from mail.server.openapi import OpenAPIDocument
-from mail.server.quotas import Quotas
 from mail.server.retention import Retention
 from mail.server.routes import (
     admin,
@@ -64,9 +61,6 @@ from mail.server.routes import (
 from mail.server.routes.responses import shaped_for_path
 from mail.server.routing import MAILRoute
 from mail.server.state import ServerState
-from mail.server.storage import StorageShares
-from mail.server.swarm import SwarmBuilder
-from mail.services.desk import BellSwitch
 from mail.stdlib.settings import check_settings, stray_files
 
 if TYPE_CHECKING:
@@ -140,7 +134,7 @@ def create_app(
     used = store or owned
     assert used is not None  # noqa: S101 - one of the two is there
     auth = auth or build_auth(current(), used)
-    state = _make_state(config, template, used, auth)
+    state = ServerState(config, used, auth, DOCUMENT, template)
     app = FastAPI(
         title="MAIL",
         lifespan=_lifespan(owned, template is None and serves_example(config.swarm)),
@@ -152,33 +146,6 @@ def create_app(
     app.state.mcp = mcp.McpDoor(app)
     _add_routes(app, state)
     return app
-
-
-def _make_state(
-    config: ServerConfig, template: "MAILSwarmTemplate | None", store: Store, auth: AuthBackend
-) -> ServerState:
-    quotas, bells = Quotas(config.limits), BellSwitch()
-    shares = StorageShares(store.stored_use, config.limits.max_stored_bytes)
-    builder = SwarmBuilder(
-        config=config,
-        store=store,
-        turns=TurnLimit(config.limits.max_concurrent_turns),
-        ring=bells.ring,
-        quota=shares,
-    )
-    state: ServerState = ServerState(
-        config=config,
-        store=store,
-        auth=auth,
-        builder=builder,
-        given=template,
-        bells=bells,
-        quotas=quotas,
-        shares=shares,
-        intake=Intake(config.limits, quotas, lambda caller: state.large_mail(caller)),
-        document=DOCUMENT,
-    )
-    return state
 
 
 def _add_routes(app: FastAPI, state: ServerState) -> None:

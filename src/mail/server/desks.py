@@ -4,6 +4,7 @@ import asyncio
 import secrets
 import shutil
 import tempfile
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,13 +20,11 @@ from mail.db.records import Owner, StoredUse
 from mail.db.store import Store
 from mail.errors import ConfigError
 from mail.server.storage import LETTERS, StorageShares
-from mail.services.desk import BellSwitch, MailDesk
+from mail.services.desk import MailDesk
 from mail.services.files import DeskFiles
 from mail.services.teams import TeamDesk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from mail.api import MAILSwarmTemplate
     from mail.server.letters import SwarmAgents
 
@@ -119,7 +118,6 @@ class Desks:
         config: Settings.
         store: Where mailboxes are.
         clock: Time and ids.
-        bells: Where instances ring for participants that wait for letters.
         contents: The contents of files.
         agents: Returns what leads to the agents of a swarm.
     """
@@ -127,7 +125,6 @@ class Desks:
     config: ServerConfig
     store: Store
     clock: Clock
-    bells: BellSwitch
     contents: FileContents
     agents: "Callable[[MAILSwarmTemplate], SwarmAgents]"
     _shares: StorageShares = field(init=False)
@@ -162,8 +159,12 @@ class Desks:
             lambda name: self._shares.forget(Owner(swarm, "", name)),
         )
         self._open = Desk(template, desk, teams, made)
-        self.bells.current = desk.bell
         return self._open
+
+    def ring(self, names: Iterable[str]) -> None:
+        """Wake those who wait for mail of some mailboxes."""
+        if self._open is not None:
+            self._open.mail.bell.ring(names)
 
     def close(self) -> None:
         """Let those who wait for mail go."""

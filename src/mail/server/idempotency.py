@@ -27,7 +27,7 @@ from mail.server.bodies import parse_json
 from mail.server.errors import KeyOfDeletedTask, KeyReused, StorageFull
 from mail.server.exchange import exchange_of
 from mail.server.intake import KEY_HEADER, made_of_body
-from mail.server.keylocks import KeyLocks
+from mail.server.quotas import KeyLocks
 from mail.server.storage import StorageShares
 
 REPLAYED: Final = "Idempotency-Replayed"

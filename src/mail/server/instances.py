@@ -20,7 +20,7 @@ from mail.errors import MAILError, ShuttingDown
 from mail.llm.provider_env import ModelUse
 from mail.logcontext import bound
 from mail.server.errors import ServerBusy
-from mail.server.keylocks import KeyLocks
+from mail.server.quotas import KeyLocks
 
 if TYPE_CHECKING:
     from mail.api import MAILSwarm, MAILSwarmTemplate

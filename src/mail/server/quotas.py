@@ -1,4 +1,4 @@
-"""What one caller may take at once: bytes of bodies, queued tasks, streams, large answers.
+"""What one caller may take at once: bytes of bodies, queued tasks, streams, large answers, a lock.
 
 And how many streams all callers have together.
 The library knows no such limits; they act in the server only.
@@ -8,10 +8,10 @@ import asyncio
 import math
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Set
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Set
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from mail.auth.callers import Caller
@@ -37,6 +37,7 @@ MAX_BUCKETS: Final = 10_000
 """Callers whose request rate is remembered; the one that was quiet for longest is forgotten."""
 
 _Places = WeakValueDictionary[Caller, asyncio.Semaphore]
+K = TypeVar("K", bound=Hashable)
 
 
 class Room:
@@ -56,6 +57,38 @@ class Room:
 
     def _give_back(self) -> None:
         self._parts.release()  # of this room: it lasts until all have given back
+
+
+@dataclass(slots=True, eq=False)
+class _Lock:
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    holders: int = 0
+
+
+class KeyLocks(Generic[K]):
+    """A lock for each key in use, and for no other: keys come from outside, so none may be kept.
+
+    ``key in locks`` tells whether somebody holds it or waits for it.
+    """
+
+    def __init__(self) -> None:
+        self._locks: dict[K, _Lock] = {}
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._locks
+
+    @asynccontextmanager
+    async def hold(self, key: K) -> AsyncIterator[None]:
+        """Hold the key's lock for the length of the block, once it is free."""
+        entry = self._locks.setdefault(key, _Lock())
+        entry.holders += 1
+        try:
+            async with entry.lock:
+                yield
+        finally:
+            entry.holders -= 1
+            if not entry.holders:
+                del self._locks[key]
 
 
 @dataclass(slots=True)

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -14,6 +13,7 @@ from mail.clock import Clock, SystemClock
 from mail.config.env import current
 from mail.config.server import NO_MODEL, ServerConfig, WebhookConfig, base_url, webhook_secret
 from mail.core.interswarm import PEER_ROLE
+from mail.core.runtime.settings import TurnLimit
 from mail.db.desk import PARTICIPANT_ROLE
 from mail.db.records import EventRow, Owner
 from mail.db.store import Store
@@ -33,7 +33,7 @@ from mail.server.letters import SwarmAgents
 from mail.server.quotas import Quotas
 from mail.server.storage import StorageShares
 from mail.server.swarm import SwarmBuilder, bad_definition, step_limit
-from mail.services.desk import BellSwitch, MailDesk
+from mail.services.desk import MailDesk
 from mail.services.files import DeskFiles
 from mail.services.learning import Learner, Propose
 from mail.services.preferences import Memories
@@ -93,72 +93,73 @@ class Health:
         return self._fails
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
 class ServerState:
     """The parts that routes use.
 
-    Attributes:
-        builder: Makes the swarm that is served.
-        given: The swarm, if it is not the one that the settings name.
-        quotas: What each caller may take at once.
-        intake: How its bodies are read.
-        shares: What each caller may store.
+    Args:
+        config: Settings.
+        store: Where state is kept.
+        auth: Who may call.
         document: What the server says about its routes.
+        given: The swarm that is served, if it is not the one that the settings name.
+
+    Attributes:
+        clock: Time and ids.
+        quotas: What each caller may take at once.
+        shares: What each caller may store.
+        intake: How their bodies are read.
         health: What ``GET /health`` says.
         contents: Where the contents of files are.
+        webhook: Sends the messages for the webhook.
         draining: The server stops: it finishes what it has and takes no new work.
         taken_over: Another server has the swarm; this one stops.
         host_drains: Whoever runs the app starts the drain itself when it is told to stop.
-        bells: Where all instances ring for participants that wait for letters.
-        clock: Time and ids.
     """
 
-    config: ServerConfig
-    store: Store
-    auth: AuthBackend
-    builder: SwarmBuilder
-    given: "MAILSwarmTemplate | None" = None
-    quotas: Quotas
-    shares: StorageShares
-    intake: Intake
-    document: "OpenAPIDocument"
-    bells: BellSwitch = field(default_factory=BellSwitch)
-    draining: bool = False
-    host_drains: bool = False
-    taken_over: bool = False
-    started: float = field(default_factory=time.monotonic)
-    _loading: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-    clock: Clock = field(default_factory=SystemClock)
-    _key_locks: OwnersLocks = field(default_factory=OwnersLocks, init=False)
-    health: Health = field(init=False)
-    contents: FileContents = field(init=False)
-    webhook: WebhookSender = field(init=False)
-    _desks: Desks = field(init=False)
-    _pool: InstancePool | None = field(default=None, init=False)
-    _keys: SigningKeys | None = field(default=None, init=False)
-    _federation: Federation | None = field(default=None, init=False)
-    _recovery: "asyncio.Task[None] | None" = field(default=None, init=False)
-    _drain: "asyncio.Task[None] | None" = field(default=None, init=False)
-    _learning: Learner | None = field(default=None, init=False)
-
-    def __post_init__(self) -> None:
-        hook = _webhook(self.config.webhook)
-        news = WebhookNews(self.config.webhook.events, self.clock)
-        self.webhook = WebhookSender(
-            self.store, lambda: str(self.template.name), news, hook, self.clock
-        )
-        self.health = Health(self.store)
-        self.contents = FileContents(self.config.files, self.store)
+    def __init__(
+        self,
+        config: ServerConfig,
+        store: Store,
+        auth: AuthBackend,
+        document: "OpenAPIDocument",
+        given: "MAILSwarmTemplate | None" = None,
+    ) -> None:
+        self.config, self.store, self.auth, self.document = config, store, auth, document
+        self.clock: Clock = SystemClock()
+        self.quotas = Quotas(config.limits)
+        self.shares = StorageShares(store.stored_use, config.limits.max_stored_bytes)
+        self.intake = Intake(config.limits, self.quotas, self.large_mail)
+        self.health = Health(store)
+        self.contents = FileContents(config.files, store)
+        hook, news = _webhook(config.webhook), WebhookNews(config.webhook.events, self.clock)
+        self.webhook = WebhookSender(store, lambda: str(self.template.name), news, hook, self.clock)
         self._desks = Desks(
-            config=self.config,
-            store=self.store,
+            config=config,
+            store=store,
             clock=self.clock,
-            bells=self.bells,
             contents=self.contents,
             agents=lambda template: SwarmAgents(self.pool, self.quotas, self.shares, template),
         )
-        self.builder.news = news if hook is not None else None
-        self.builder.blobs = self.contents.of
+        self._given = given
+        self._builder = SwarmBuilder(
+            config=config,
+            store=store,
+            turns=TurnLimit(config.limits.max_concurrent_turns),
+            ring=self._desks.ring,
+            news=news if hook is not None else None,
+            quota=self.shares,
+            blobs=self.contents.of,
+        )
+        self.draining = self.host_drains = self.taken_over = False
+        self._started = time.monotonic()
+        self._loading = asyncio.Lock()
+        self._key_locks = OwnersLocks()
+        self._pool: InstancePool | None = None
+        self._learning: Learner | None = None
+        self._keys: SigningKeys | None = None
+        self._federation: Federation | None = None
+        self._recovery: asyncio.Task[None] | None = None
+        self._drain: asyncio.Task[None] | None = None
 
     async def prepare(self) -> None:
         """Load the swarm, see that it can be built, and read the key. Calling it again is fine.
@@ -171,7 +172,7 @@ class ServerState:
             if key is not None:
                 self._keys = await asyncio.to_thread(SigningKeys.ensure, key)
             self._pool = InstancePool(
-                await self.builder.open(self.given),
+                await self._builder.open(self._given),
                 idle_seconds=_INSTANCE_IDLE,
                 places_of=self.quotas.places,
             )
@@ -214,7 +215,7 @@ class ServerState:
             self.pool,
             self.quotas,
             self.shares,
-            self.builder.gateway,
+            self._builder.gateway,
         )
 
     async def close_registry(self) -> None:
@@ -245,7 +246,7 @@ class ServerState:
             ShuttingDown: the server stops.
         """
         async with self._loading:
-            served = await self.builder.read(text)
+            served = await self._builder.read(text)
             new = served.template
             try:
                 self.registry.check_not_peer(new.name)
@@ -286,7 +287,7 @@ class ServerState:
     @property
     def uptime(self) -> float:
         """Seconds since the start."""
-        return time.monotonic() - self.started
+        return time.monotonic() - self._started
 
     def max_steps(self, caller: Caller) -> int:
         """Return how many messages a task of the caller's may process in one run."""

@@ -240,18 +240,6 @@ class AgentDoor:
         """
 
 
-class BellSwitch:
-    """The bell of the desk that is open, for those who ring whichever that is."""
-
-    def __init__(self) -> None:
-        self.current: Bell | None = None
-
-    def ring(self, names: Iterable[str]) -> None:
-        """Wake those who wait for mail of some mailboxes."""
-        if self.current is not None:
-            self.current.ring(names)
-
-
 def check_claim(name: str, claimed: str | None, own: str) -> None:
     """Refuse a caller who says that it is another one; ``name`` is that of the argument.
 

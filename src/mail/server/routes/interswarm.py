@@ -47,7 +47,7 @@ from mail.net.types import (
     outbox_mail,
 )
 from mail.redaction import beginning
-from mail.server.answers import CLIENT_GONE, json_answer, relayed, while_connected
+from mail.server.answers import CLIENT_GONE, json_answer, relayed, streamed, while_connected
 from mail.server.bodies import RequestBody, one_of, refusal
 from mail.server.deps import (
     ADMIN,
@@ -415,13 +415,8 @@ class _Sending:
         else:
             events = await federation.stream(self._wrapped(swarm, names, task_id, token))
         recheck = partial(self.state.auth.authenticate, self.token)
-        frames = relayed(
-            events,
-            self.held.pop_all(),
-            recheck,
-            pings=not self.body.ignore_stream_pings,
-        )
-        return event_stream(frames)
+        events = streamed(events, self.held.pop_all(), recheck)
+        return event_stream(relayed(events, pings=not self.body.ignore_stream_pings))
 
     async def _streamed_here(self, names: list[str], task_id: str, *, resumed: bool) -> Response:
         """Answer with the events of a run of this swarm."""

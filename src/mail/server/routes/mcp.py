@@ -11,7 +11,7 @@ import json
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -313,7 +313,7 @@ def _not_without_session() -> Response:
 
 async def _notifications(
     api: Api, session: _Session, held: ExitStack, use: Callable[[], object]
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     """Yield a notification for each change, and something now and then to keep the connection."""
     changed, news = dict[str, None](), asyncio.Event()
     session.replace_stream(news)
