@@ -16,7 +16,6 @@ LINES_OF_A_SUBJECT = 80
 
 SMALL_SUBJECTS = {
     "mail.cli.init": "a command",
-    "mail.server.routes.tokens": "one of the groups of routes, each in a module",
     "mail.utils.store": "a documented import path",
 }
 LONG_FUNCTIONS = {

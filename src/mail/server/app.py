@@ -83,7 +83,6 @@ DESCRIBED: Final = (
     responses.router,
     tokens.router,
     tokens.authority,
-    admin.authority,
 )
 """The routers of the OpenAPI document. One for another subject has its place here."""
 
@@ -174,7 +173,6 @@ def _add_routes(app: FastAPI, state: ServerState) -> None:
     routers = [*DESCRIBED, mcp.router]
     if not isinstance(state.auth, BuiltinAuth):
         routers.remove(tokens.authority)
-        routers.remove(admin.authority)
     if state.config.console:
         routers.append(pages.console)
     if state.config.docs:

@@ -59,10 +59,8 @@ Name = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
 PathMessageId = Annotated[str, Path(description="The message.")]
 PathThreadId = Annotated[str, Path(description="The thread.")]
 RequestId = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[\x21-\x7e]+$")]
-OwnId = Annotated[
-    Name | None,
-    Query(description="The caller's own id. It is not needed; any other id is refused with 403."),
-]
+OWN_ID: Final = "The caller's own id. It is not needed; any other id is refused with 403."
+OwnId = Annotated[Name | None, Query(description=OWN_ID)]
 InThread = Annotated[
     Name | None, Query(description="All messages of this thread; the caller is in it.")
 ]
@@ -93,24 +91,26 @@ PageRequestId = Annotated[
         "same messages again, also when the first answer was lost."
     ),
 ]
-_OWN: Final = "The caller's own id. It is not needed; any other id is refused with 403."
 
 
-def _one_address(schema: dict[str, Any]) -> None:
-    """Say in JSON Schema that a message goes to one place."""
-    schema["oneOf"] = [
-        {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
-        for name in ("recipient_id", "thread_id", "recipient_ids")
-    ]
+def one_address(*fields: str) -> ConfigDict:
+    """Return what says in JSON Schema that exactly one of some fields must be there."""
+
+    def rule(schema: dict[str, Any]) -> None:
+        schema["oneOf"] = [
+            {"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in fields
+        ]
+
+    return ConfigDict(json_schema_extra=rule)
 
 
 class MessageToSend(RequestBody):
     """A message. Exactly one of `recipient_id`, `thread_id` and `recipient_ids` must be there."""
 
-    model_config = ConfigDict(json_schema_extra=_one_address)
+    model_config = one_address("recipient_id", "thread_id", "recipient_ids")
 
     content: Annotated[str, Field(min_length=1, description="The text.", examples=["Ready?"])]
-    sender_id: Annotated[Name | None, Field(description=_OWN)] = None
+    sender_id: Annotated[Name | None, Field(description=OWN_ID)] = None
     recipient_id: Annotated[
         Name | None, Field(description="Who gets it, as a direct message.", examples=["reviewer"])
     ] = None
@@ -174,7 +174,7 @@ class AckIn(RequestBody):
 
     may_be_empty = True
 
-    agent_id: Annotated[Name | None, Field(description=_OWN)] = None
+    agent_id: Annotated[Name | None, Field(description=OWN_ID)] = None
     note: Annotated[
         Annotated[str, Field(max_length=MAX_NOTE)] | None,
         Field(description="A word to the sender."),
@@ -199,7 +199,7 @@ class ThreadIn(RequestBody):
             examples=[["reviewer"]],
         ),
     ]
-    creator_id: Annotated[Name | None, Field(description=_OWN)] = None
+    creator_id: Annotated[Name | None, Field(description=OWN_ID)] = None
     initial_message: Annotated[
         Annotated[str, Field(min_length=1)] | None, Field(description="The first message in it.")
     ] = None
@@ -209,7 +209,7 @@ class MemberIn(RequestBody):
     """Somebody for a thread."""
 
     agent_id_to_add: Annotated[Name, Field(description="Who is added.", examples=["tester"])]
-    inviting_agent_id: Annotated[Name | None, Field(description=_OWN)] = None
+    inviting_agent_id: Annotated[Name | None, Field(description=OWN_ID)] = None
 
 
 # --- messages -----------------------------------------------------------------------------------

@@ -11,13 +11,12 @@ from typing import Annotated, Any, Final
 from urllib.parse import quote
 
 from fastapi import Path, Query
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from mail.auth.callers import Caller
-from mail.core.schema import MAX_ID
 from mail.db.files import FileRow
 from mail.net.types import (
     DeleteFileResponse,
@@ -30,6 +29,7 @@ from mail.server.deps import DeskReader, IdempotencyKey, Participant, State, pag
 from mail.server.exchange import exchange_of
 from mail.server.idempotency import answered_once
 from mail.server.openapi import errors
+from mail.server.routes.desk import OWN_ID, Name, RequestId, one_address
 from mail.server.routes.interswarm import AuditedRoute
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState
@@ -45,22 +45,13 @@ _LONGEST_NAME: Final = 1024
 
 router = MAILRouter("desk", route_class=AuditedRoute)
 
-Name = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
 PathFileId = Annotated[str, Path(description="The file.")]
-
-
-def _one_address(schema: dict[str, Any]) -> None:
-    """Say in JSON Schema that a file goes to one place."""
-    schema["oneOf"] = [
-        {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
-        for name in ("recipient_id", "thread_id")
-    ]
 
 
 class FileTransfer(RequestBody):
     """To whom a file goes. Exactly one of `recipient_id` and `thread_id` must be there."""
 
-    model_config = ConfigDict(json_schema_extra=_one_address)
+    model_config = one_address("recipient_id", "thread_id")
 
     recipient_id: Annotated[
         Name | None, Field(description="Who gets it.", examples=["reviewer"])
@@ -68,12 +59,7 @@ class FileTransfer(RequestBody):
     thread_id: Annotated[
         Name | None, Field(description="The thread in which it is posted; the caller is in it.")
     ] = None
-    sender_id: Annotated[
-        Name | None,
-        Field(
-            description="The caller's own id. It is not needed; any other id is refused with 403."
-        ),
-    ] = None
+    sender_id: Annotated[Name | None, Field(description=OWN_ID)] = None
     description: Annotated[str | None, Field(description="What is said about the file.")] = None
     urgent: Annotated[
         bool | None,
@@ -82,7 +68,7 @@ class FileTransfer(RequestBody):
         ),
     ] = None
     request_id: Annotated[
-        Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[\x21-\x7e]+$")] | None,
+        RequestId | None,
         Field(
             description="The caller's name for this request. A repeat with the same id sends "
             "nothing again. `Idempotency-Key` serves as one, too."
