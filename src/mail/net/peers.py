@@ -92,13 +92,22 @@ class PeerAccess:
         async with self._found(client, url):
             pass
 
-    async def get_object(self, client: "httpx.AsyncClient", url: str) -> dict[str, Any]:
-        """Return the JSON object at an address.
+    async def get_object(
+        self, client: "httpx.AsyncClient", url: str, max_bytes: int = _LARGEST_ANSWER
+    ) -> dict[str, Any]:
+        """Return the JSON object at an address, which has at most so many bytes.
 
         Raises:
             FetchError: there is none.
         """
-        return await self._object(client, url, _LARGEST_ANSWER)
+        async with self._found(client, url) as response:
+            body = await read_body(response, max_bytes)
+        if not body.complete:
+            raise FetchError(f"its answer is larger than {max_bytes} bytes")
+        answer = _object_in(body.data)
+        if answer is None:
+            raise FetchError("it is not a MAIL server: its answer is not a JSON object")
+        return answer
 
     async def get_listing(self, client: "httpx.AsyncClient", base_url: str) -> list[Any]:
         """Return the swarms that a server lists.
@@ -106,28 +115,11 @@ class PeerAccess:
         Raises:
             FetchError: it lists none.
         """
-        answer = await self._object(client, f"{base_url.rstrip('/')}/swarms", _LARGEST_LISTING)
+        answer = await self.get_object(client, f"{base_url.rstrip('/')}/swarms", _LARGEST_LISTING)
         swarms = answer.get("swarms")
         if not isinstance(swarms, list):
             raise FetchError("it is not a MAIL server")
         return swarms
-
-    async def _object(
-        self, client: "httpx.AsyncClient", url: str, max_bytes: int
-    ) -> dict[str, Any]:
-        from pydantic_core import from_json
-
-        async with self._found(client, url) as response:
-            body = await read_body(response, max_bytes)
-        if not body.complete:
-            raise FetchError(f"its answer is larger than {max_bytes} bytes")
-        try:
-            answer = from_json(body.data, allow_inf_nan=False)
-        except ValueError:
-            raise FetchError("it is not a MAIL server: its answer is not JSON") from None
-        if not isinstance(answer, dict):
-            raise FetchError("it is not a MAIL server: its answer is not a JSON object")
-        return answer
 
     @asynccontextmanager
     async def _found(
@@ -136,7 +128,12 @@ class PeerAccess:
         """Send a GET and give its answer, unread, when that is a 200."""
         accept = {"Accept": "application/json"}
         async with self.answer(client, "GET", url, headers=accept) as response:
-            _check_status(response.status_code)
+            status = response.status_code
+            if status in _REDIRECTS:
+                raise FetchError("it answers with a redirect; use the address that this leads to")
+            if status != _OK:
+                kind = NoAnswer if status in _AWAY else FetchError
+                raise kind(f"it answers with status {status}")
             yield response
 
     @asynccontextmanager
@@ -231,7 +228,7 @@ class PeerAccess:
                 data = await read_body(response, max_bytes)
         except FetchError as error:
             raise RoutingError(str(error)) from None
-        return _object_in(data)
+        return _answered(data)
 
     async def deliver(
         self,
@@ -256,7 +253,7 @@ class PeerAccess:
             raise RoutingError(str(error)) from None
         if answer.status != _OK:
             raise _refusal(answer.status, answer.retry_after, answer.body.data, token)
-        return _object_in(answer.body)
+        return _answered(answer.body)
 
     async def _signature(self, method: str, url: str, content: bytes) -> dict[str, str]:
         """Return the headers that sign a request; none without keys."""
@@ -309,21 +306,27 @@ def _refusal(status: int, retry_after: str, body: bytes, token: str) -> RoutingE
     )
 
 
-def _object_in(body: LimitedBody) -> dict[str, Any]:
+def _answered(body: LimitedBody) -> dict[str, Any]:
     """Return the JSON object that is the whole of an answer.
 
     Raises:
         RoutingError: it is none.
     """
+    found = _object_in(body.data) if body.complete else None
+    if found is None:
+        raise RoutingError("the answer is not that of a MAIL server", status=_OK)
+    return found
+
+
+def _object_in(data: bytes) -> dict[str, Any] | None:
+    """Return a JSON object; None for anything else."""
     from pydantic_core import from_json
 
     try:
-        found = from_json(body.data, allow_inf_nan=False)
+        found = from_json(data, allow_inf_nan=False)
     except ValueError:
-        found = None
-    if not body.complete or not isinstance(found, dict):
-        raise RoutingError("the answer is not that of a MAIL server", status=_OK)
-    return found
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _detail(body: bytes, token: str) -> str:
@@ -334,13 +337,7 @@ def _detail(body: bytes, token: str) -> str:
 
 
 def _text_in(body: bytes, name: str) -> str:
-    from pydantic_core import from_json
-
-    try:
-        found = from_json(body, allow_inf_nan=False)
-    except ValueError:
-        return ""
-    text = found.get(name) if isinstance(found, dict) else None
+    text = (_object_in(body) or {}).get(name)
     return text if isinstance(text, str) else ""
 
 
@@ -356,11 +353,3 @@ def retry_seconds(retry_after: str) -> float | None:
     if moment.tzinfo is None:
         return None
     return max(0.0, (moment - datetime.now(UTC)).total_seconds())
-
-
-def _check_status(status: int) -> None:
-    if status in _REDIRECTS:
-        raise FetchError("it answers with a redirect; use the address that this leads to")
-    if status != _OK:
-        kind = NoAnswer if status in _AWAY else FetchError
-        raise kind(f"it answers with status {status}")
