@@ -17,7 +17,7 @@ from mail.llm.profiles import ROWS, Profile, Row, profile_of
 FILE: Final = Path(__file__).resolve().parent.parent / "docs" / "models.md"
 BEGIN: Final = "<!-- The table is made by `make models-table`. -->\n"
 END: Final = "<!-- End of the table. -->\n"
-HEADINGS: Final = ("Row", "Models", "For example", "Wire", "Forced tools", "Thinking", "Efforts")
+HEADINGS: Final = ("Row", "Models", "Wire", "Forced tools", "Thinking", "Efforts")
 _WORDS: Final = {
     "completions": "chat",
     "responses": "Responses",
@@ -46,7 +46,6 @@ def _cells(row: Row) -> Iterator[str]:
     profile = profile_of(load_library(), row.example, "responses")
     yield f"`{row.id}`"
     yield row.models
-    yield f"`{row.example}`"
     yield _WORDS[profile.wire]
     able, one = _WORDS[profile.forced_any], _WORDS[profile.forced_named]
     yield able if able == one else f"{able}; one tool: {one}"
