@@ -1,4 +1,4 @@
-"""Who may call: the built-in token authority, and the choice between it and an external one."""
+"""The built-in token authority, and the choice between it and an external one."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -27,13 +27,13 @@ class BuiltinAuth:
         self._lookups = TokenCache(self._look_up)
 
     async def authenticate(self, token: str) -> Caller:
-        """See `AuthBackend.authenticate`."""
+        """Authenticate as `AuthBackend.authenticate` says."""
         if not is_own_token(token):
             raise Unauthenticated(_UNKNOWN)
         return await self._lookups.get(token)
 
     async def close(self) -> None:
-        """See `AuthBackend.close`. The store stays open: it belongs to the server."""
+        """Close it; the store stays open: it belongs to the server."""
         await self._lookups.close()
 
     async def _look_up(self, token: str) -> Found:

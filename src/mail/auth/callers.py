@@ -1,4 +1,4 @@
-"""Who calls: the identity behind an access token, and the seam of everything that can tell."""
+"""Callers: the identity behind an access token, and the interface of what verifies one."""
 
 import hashlib
 import re
@@ -9,7 +9,7 @@ from mail.core.schema import check_task_id
 from mail.errors import ProtocolError
 
 ROLES: Final = ("admin", "user", "agent")
-"""What a caller may be; ``agent`` is another swarm."""
+"""The roles of callers; ``agent`` is another swarm."""
 
 PRIVILEGED: Final = frozenset({"admin", "agent"})
 """Roles whose tokens are looked up for every request, so that a revocation acts at once."""

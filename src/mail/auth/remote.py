@@ -37,7 +37,7 @@ class RemoteAuth:
         self._session: aiohttp.ClientSession | None = None
 
     async def authenticate(self, token: str) -> Caller:
-        """See `AuthBackend.authenticate`."""
+        """Authenticate as `AuthBackend.authenticate` says."""
         return await self._lookups.get(token)
 
     async def login(self, api_key: str) -> str:
@@ -63,7 +63,7 @@ class RemoteAuth:
         return await self._ask("GET", self._token_info_endpoint, token, "invalid token")
 
     async def close(self) -> None:
-        """See `AuthBackend.close`."""
+        """Close its connections."""
         await self._lookups.close()
         session, self._session = self._session, None
         if session is not None:

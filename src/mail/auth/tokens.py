@@ -29,11 +29,11 @@ async def create_token(
     """Store a new token and return it, with its row.
 
     Args:
-        store: Where tokens are kept.
+        store: The store of tokens.
         role: ``admin``, ``user`` or ``agent``.
         identifier: The caller's id.
         label: A note for people.
-        days: When it expires; None for never.
+        days: The days until it expires; None for never.
 
     Raises:
         ProtocolError: the id cannot be a caller's.
@@ -71,7 +71,7 @@ def check_purpose(
         swarm: The swarm.
         declared: The names of its participants.
         participant: The token is said to be a participant's.
-        flag: How one says so.
+        flag: The flag for it.
 
     Raises:
         ConfigError: the id is no participant of the swarm, or is one and that was not said.

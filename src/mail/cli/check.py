@@ -33,7 +33,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 class _Server(NamedTuple):
-    """What is checked: the settings, and what is known of the store."""
+    """The subject of the check: the settings, and the facts about the store."""
 
     config: "ServerConfig"
     remarks: "Sequence[Remark] | ConfigError"
@@ -216,7 +216,7 @@ def _signatures(server: _Server) -> Iterator[Line]:
 
 
 def _webhook(server: _Server) -> Iterator[Line]:
-    """See that there is a secret for the webhook; nothing is sent."""
+    """Check that there is a secret for the webhook; nothing is sent."""
     from mail.config.server import webhook_secret
 
     hook = server.config.webhook

@@ -1,4 +1,4 @@
-"""What commands share: exit codes, flags that stand for settings, and text safe to print."""
+"""Helpers of commands: exit codes, flags that stand for settings, and text safe to print."""
 
 import json
 import re

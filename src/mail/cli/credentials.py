@@ -1,4 +1,4 @@
-"""Which server the commands talk to, which token they send, and where ``mail login`` keeps one.
+"""The server that commands talk to, the token that they send, and the file of ``mail login``.
 
 The file ``mail/credentials`` below ``XDG_CONFIG_HOME`` (``~/.config``) lists the servers that the
 user has logged in to. A token is in the system's keyring, through the ``keyring`` library, or in
@@ -35,7 +35,7 @@ URL_VARIABLE: Final = "MAIL_URL"
 
 
 class SwarmLink(NamedTuple):
-    """What a ``swarm://connect`` or ``swarm://invite`` link says."""
+    """The content of a ``swarm://connect`` or ``swarm://invite`` link."""
 
     server: str | None = None
     token: str | None = None
@@ -339,8 +339,8 @@ async def connected(
 
     Args:
         arguments: ``url``, ``api_key`` and ``api_key_file``.
-        needs: What to say if there is no URL.
-        more: What `MAILClient` takes.
+        needs: The error if there is no URL.
+        more: Further arguments of `MAILClient`.
 
     Raises:
         ConfigError: the address or the token is missing or invalid.

@@ -124,7 +124,7 @@ async def _serve(url: str, token: str, profiles: list[str], files: "LocalFiles")
 
 @dataclass(slots=True)
 class _Caller:
-    """Whose token it is, as soon as the server can tell."""
+    """The owner of the token, as soon as the server can tell."""
 
     api: "Api"
     profiles: list[str]

@@ -128,7 +128,7 @@ def _said(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """What is checked: an agent function, the model that it asks, and whether it ends tasks.
+    """The subject of a check: an agent function, the model that it asks, and whether it ends tasks.
 
     ``llm`` is the model that it is to ask in place of its own.
     """

@@ -78,7 +78,7 @@ async def opened(
 
 
 class Stored:
-    """What a server's store says, through methods that `mail.client.MAILClient` has, too.
+    """A server's store behind methods that `mail.client.MAILClient` has, too.
 
     For an operator beside the server, who may read the tasks of all callers: those of ``owner``
     (``ROLE:ID``), or by default of the one caller who has a task of the id.

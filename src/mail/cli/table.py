@@ -1,4 +1,4 @@
-"""What commands are made of, on top of click: those of ``mail``, and those of its prompt."""
+"""The parts of commands, on top of click: those of ``mail``, and those of its prompt."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -76,7 +76,7 @@ class Command(click.Command):
 
     @property
     def arguments(self) -> list[click.Parameter]:
-        """What stands in its place, without an option."""
+        """The values at its place, without an option."""
         return [param for param in self.params if param.param_type_name == "argument"]
 
     @property
@@ -86,7 +86,7 @@ class Command(click.Command):
 
     @property
     def most(self) -> float:
-        """How many values there can be without an option."""
+        """The largest number of values without an option."""
         return sum(math.inf if param.nargs < 0 else 1 for param in self.arguments)
 
     @property
@@ -114,9 +114,9 @@ class Group(click.Group):
     """A command with subcommands.
 
     Args:
-        sections: What the help lists: by the title of a section the names of commands, each with
+        sections: The help's lists: by the title of a section the names of commands, each with
             its summary.
-        more: What click takes.
+        more: Further arguments of click.
     """
 
     def __init__(

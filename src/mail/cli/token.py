@@ -83,7 +83,7 @@ async def _create(arguments: Namespace) -> int:
 
 
 def _check_participant(arguments: Namespace) -> None:
-    """See that an agent's token is for what its id stands for.
+    """Check that an agent's token is for what its id stands for.
 
     Raises:
         ConfigError: the id is no participant of the swarm, or is one and that was not said.

@@ -404,7 +404,7 @@ def resolve_store_url(
     Args:
         config: The server's settings.
         environ: The environment; this process's when None.
-        default: What applies with neither of them; a server keeps its state in ``mail.db``.
+        default: The value with neither of them; a server keeps its state in ``mail.db``.
     """
     url = setting(DATABASE_URL, environ) or config.store.url or default
     return MEMORY_URL if url.lower() == "none" else url

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 E = TypeVar("E")
 
 RECHECK_SECONDS: Final = 60.0
-"""How often a long stream asks whether its reader's token still holds."""
+"""The interval at which a long stream checks its reader's token."""
 
 
 async def streamed(

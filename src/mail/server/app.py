@@ -92,7 +92,7 @@ _log = logging.getLogger("mail.server")
 
 
 _KEY_HOURS: Final = 168.0
-"""How long an `Idempotency-Key` is remembered."""
+"""The age of an `Idempotency-Key`."""
 _SUGGESTED: Final = {
     "OPENAI_API_KEY": "openai/gpt-5-mini",
     "ANTHROPIC_API_KEY": "anthropic/claude-sonnet-4-5",
@@ -118,9 +118,9 @@ def create_app(
     Args:
         config: Settings; those of ``mail.toml`` when absent.
         template: The swarm; the one that the settings name when absent.
-        store: Where state is kept; a store that is passed in is opened, but not closed.
-        auth: Who may call; the external service or the built-in authority, as the environment
-            says, when absent.
+        store: The store of all state; one that is passed in is opened, but not closed.
+        auth: The authority for tokens; when absent, the external service or the built-in one, as
+            the environment says.
 
     Raises:
         ConfigError: a setting or the environment is wrong.

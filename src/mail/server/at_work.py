@@ -42,14 +42,14 @@ class HasCaller(Protocol):
 
     @property
     def caller(self) -> Hashable:
-        """Whose it is; None until that is known."""
+        """The caller; None until that is known."""
 
 
 class AtWork:
     """The requests at work. Of one caller's, `AT_ONCE` are, and others wait in their order.
 
     Args:
-        limit: How many there may be of all callers; 0 for any number.
+        limit: The largest number for all callers together; 0 for any number.
     """
 
     def __init__(self, limit: int) -> None:
@@ -120,7 +120,7 @@ class AtWork:
 
 
 class Strangers:
-    """Who sends requests without a valid token: so many a second are answered for each address.
+    """Clients without a valid token: so many requests a second are answered for each address.
 
     Those beyond the rate wait, for a bounded time: many may be behind one address. Addresses of
     IPv6 count by their network, because a host has all of it.

@@ -23,19 +23,19 @@ CLIENT: Final = "mail.client"
 """In the state of a request: its `Client`, where the host tells when that leaves."""
 
 HEADER_SECONDS: Final = 10.0
-"""How long the headers of a request may take to arrive."""
+"""The deadline of a request's headers."""
 IDLE_SECONDS: Final = 75
-"""How long a connection lasts between two requests: longer than proxies keep theirs, usually."""
+"""The time that a connection lasts between two requests: longer than at most proxies."""
 _TAKEN_BYTES: Final = 16 * 1024
-"""What a reader must at least take within `mail.net.sse.SEND_SECONDS`, when there is more."""
+"""The bytes that a reader must take within `mail.net.sse.SEND_SECONDS`, when there are more."""
 _SPARE: Final = 100
 """Connections beyond the limit that still get an answer: that the server is full, or its health."""
 _OTHER_FILES: Final = 500
 """Files and sockets of a server besides its connections: the store, providers, tools."""
 _LOOKS: Final = 4
-"""How many times within the shorter of the two a connection is looked at."""
+"""The number of looks at a connection within the shorter of the two."""
 _HEAD_BYTES: Final = 64 * 1024
-"""What a client may send without completing the headers of a request."""
+"""The bytes that a client may send without completing the headers of a request."""
 
 _OFFER: Final = re.compile(rb"\r\n[Uu]pgrade:[^\r\n]*")
 """An offer of another protocol, as Java's clients send it with each request. httptools would take
@@ -46,7 +46,7 @@ _log = logging.getLogger("mail.server")
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """Who is at the other end of a connection.
+    """The client at the other end of a connection.
 
     Attributes:
         cut: Drops the connection with what still waits to be sent. None with another host than
@@ -55,8 +55,8 @@ class Client:
         gone: The connection is lost.
         on_leaving: Called when that happens.
         requests: Those that are being answered: one, or none.
-        since: When the headers of the next request began to arrive.
-        unread: What came since then, in bytes; less than 0 while the rest of a body may come
+        since: The time at which the headers of the next request began to arrive.
+        unread: The bytes that came since then; less than 0 while the rest of a body may come
             whose request has its answer already.
     """
 
@@ -96,10 +96,10 @@ class Connection(asyncio.Protocol):
     """One connection: passes bytes on to uvicorn's protocol, and watches how they go.
 
     Attributes:
-        limits: What it is held to.
+        limits: Its limits.
         http: Uvicorn's protocol.
         others: The connections of the server.
-        client: Who is at the other end, known to each request.
+        client: The client at the other end, known to each request.
     """
 
     limits: LimitsConfig
@@ -211,7 +211,7 @@ def connections(
     """Return what makes a server's connections, for uvicorn's ``http`` option.
 
     Args:
-        limits: What they are held to.
+        limits: Their limits.
         protocol: One of uvicorn's protocols; the fastest one that is installed when absent.
     """
     from uvicorn.protocols.http.auto import AutoHTTPProtocol

@@ -1,4 +1,4 @@
-"""What routes ask for: the server's state, the caller, and an audience for every route.
+"""Dependencies of routes: the server's state, the caller, and an audience for every route.
 
 A route names its audience by depending on an `Audience`. `mail.server.routing.MAILRoute` admits it
 before anything else is read.
@@ -122,7 +122,7 @@ def page_of(
     """Return a page of rows, and the place of its last one if more rows come behind.
 
     Args:
-        rows: What was found; it is asked for one row more than a page has.
+        rows: The rows that were found: one more than a page has, if there are more.
         limit: The size of the page.
         place: Tells the place of a row.
     """
@@ -152,7 +152,7 @@ Prefer = Annotated[
 
 
 class Audience:
-    """Who may use a route. This one is everybody, with or without a token."""
+    """The callers that may use a route. This one is everybody, with or without a token."""
 
     roles: frozenset[str] = frozenset()
 
@@ -244,7 +244,7 @@ class Mailboxes(Roles):
     """Participants that the swarm declares, and operators where another role is named, too."""
 
     async def admit(self, request: Request) -> None:
-        """See that a caller of the role ``agent`` is a participant, and no peer.
+        """Check that a caller of the role ``agent`` is a participant, and no peer.
 
         Raises:
             Forbidden: it is none, or also a registered swarm.
@@ -285,7 +285,7 @@ Peer = Annotated[Caller, Depends(PEERS)]
 Participant = Annotated[Caller, Depends(PARTICIPANTS)]
 DeskReader = Annotated[Caller, Depends(DESK_READERS)]
 TaskOwner = Annotated[Caller, Depends(TASK_OWNERS)]
-"""Who may have tasks, and so tools: all but other swarms."""
+"""The callers that may have tasks, and so tools: all but other swarms."""
 
 
 def peer_name(request: Request) -> str:

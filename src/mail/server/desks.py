@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 
 class FileContents:
-    """Where the contents of files are: in a folder, or in a bucket.
+    """The contents of files, in a folder or in a bucket.
 
     Args:
         settings: ``[server.files]``.
-        store: What knows the files.
+        store: The store of facts about files.
     """
 
     def __init__(self, settings: FilesConfig, store: Store) -> None:
@@ -116,7 +116,7 @@ class Desks:
 
     Attributes:
         config: Settings.
-        store: Where mailboxes are.
+        store: The store of mailboxes.
         clock: Time and ids.
         contents: The contents of files.
         agents: Returns what leads to the agents of a swarm.

@@ -1,4 +1,4 @@
-"""What an exception means over HTTP: one table, and the one shape of every error answer.
+"""Exceptions over HTTP: one table, and the one shape of every error answer.
 
 ``{"detail": str, "errors": [{"field", "problem"}]}``, with ``task_id`` where there is a task to
 come back to, and ``request_id`` where the cause is only in the log.
@@ -173,7 +173,7 @@ def error_response(
 
     Args:
         status: The HTTP status; 401 and 503 get their headers here.
-        detail: What went wrong and what to change.
+        detail: The fault, and the change that mends it.
         errors: One entry per wrong field.
         headers: Further headers.
         more: Further fields; those that are None are left out.

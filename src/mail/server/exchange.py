@@ -34,17 +34,17 @@ class Exchange:
 
     Attributes:
         id: The request's id.
-        client: Who asks.
+        client: The client at the other end.
         given: The first header of each name.
         declared: The size of the body, if the headers tell it.
-        left: What may still come of the body: an early answer does not wait for that.
+        left: The part of the body that may still come: an early answer does not wait for it.
         waited: Whether it had its turn among the requests without a token.
         started: Whether the answer has begun.
-        caller: Whose it is, once its token is known to be valid.
+        caller: The caller, once its token is known to be valid.
         token: That token.
         peer: The swarm that it comes from, if that is another.
-        body: What was read and not yet made something of.
-        body_check: What refuses the body before anything is made of it.
+        body: The bytes that were read and not yet decoded.
+        body_check: A check of the body before it is decoded.
         held: Called when the request has ended.
         head_only: It is a HEAD: a long answer needs no body.
         done_before: Its `Idempotency-Key` is known, and so its work is done.

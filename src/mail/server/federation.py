@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 _HOST: Final = re.compile(r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d+)?", re.ASCII)
 _NO_HOST: Final = "host.invalid"
-"""What a signature of the address fits when the request names no host."""
+"""The host that a signature of the address fits when the request names none."""
 
 
 def swarms_of(registry: SwarmRegistry, caller: Caller) -> list[str]:
@@ -104,7 +104,7 @@ def _principal(name: str, metadata: Mapping[str, Any] | None) -> str:
 
 
 class _Link(NamedTuple):
-    """What carries the mail of one swarm."""
+    """The parts that carry the mail of one swarm."""
 
     swarm: str
     router: InterswarmRouter
@@ -112,16 +112,16 @@ class _Link(NamedTuple):
 
 
 class Federation:
-    """What one server does for its swarm's mail to and from others.
+    """One server's exchange of its swarm's mail with others.
 
     Args:
         config: ``[server.federation]``.
-        store: Where tasks and mail are.
+        store: The store of tasks and mail.
         registry: The swarms that the server knows.
         pool: The instances of the swarm.
-        quotas: What each owner may take at once.
-        shares: What each owner may store.
-        gateway: What the instances were given.
+        quotas: The limits on each owner's work at a time.
+        shares: The limits on each owner's storage.
+        gateway: The gateway of the instances.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class Federation:
         return str(self._pool.served.template.name)
 
     def check_enabled(self) -> None:
-        """See that the swarm exchanges mail with others.
+        """Check that the swarm exchanges mail with others.
 
         Raises:
             UnknownSwarm: it does not.

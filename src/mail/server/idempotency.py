@@ -54,9 +54,9 @@ class Keyed:
     """A request with a key.
 
     Attributes:
-        owner: Whose key it is.
+        owner: The owner of the key.
         key: The key.
-        fingerprint: What the key stands for; see `fingerprint`.
+        fingerprint: The fingerprint of the request; see `fingerprint`.
     """
 
     store: Store

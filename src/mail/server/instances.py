@@ -35,13 +35,13 @@ SwarmFactory = Callable[[Caller, str], Awaitable["MAILSwarm"]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Served:
-    """What a pool makes instances of.
+    """The swarm that a pool makes instances of.
 
     Attributes:
         template: The swarm.
         make: Makes a caller's instance of it.
         needs_token: The swarm calls its model with the caller's own token.
-        uses: Which agents ask which models of providers.
+        uses: The agents with the models of providers that they ask.
     """
 
     template: "MAILSwarmTemplate"
@@ -98,8 +98,8 @@ class InstancePool:
     as well as the token; the caller's first request after that work gets a new one.
 
     Args:
-        served: What they are instances of. Where a caller's token is needed, it goes to the
-            factory and is not kept.
+        served: The swarm that they are instances of. Where a caller's token is needed, it goes to
+            the factory and is not kept.
         idle_seconds: An instance with nothing to do for so long is closed.
         places_of: Gives the places for large answers to a caller.
         now: A monotonic clock in seconds.
@@ -135,7 +135,7 @@ class InstancePool:
 
     @property
     def served(self) -> Served:
-        """What new instances are made of."""
+        """The swarm that new instances are made of."""
         return self._served
 
     def serving(self, caller: Caller) -> Served:

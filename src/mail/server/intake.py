@@ -1,4 +1,4 @@
-"""How the bodies of requests are read: within the caller's share, and large ones in their turn.
+"""The bodies of requests: read within the caller's share, and large ones in their turn.
 
 A caller has a rate of bytes. A body is not kept: the request may wait for a run that takes an hour.
 """
@@ -38,7 +38,7 @@ class Intake:
     """Takes in the bodies of one server's requests.
 
     Args:
-        limits: How large a body may be.
+        limits: The size limits of bodies.
         quotas: The callers' shares.
         at_work: Returns what a caller's long messages come to that are not worked off yet.
     """

@@ -56,8 +56,8 @@ class SwarmAgents(AgentDoor):
 
     Attributes:
         pool: The instances.
-        quotas: What each owner may take at once.
-        shares: What each owner may store.
+        quotas: The limits on each owner's work at a time.
+        shares: The limits on each owner's storage.
         template: The swarm.
     """
 
@@ -93,7 +93,7 @@ class SwarmAgents(AgentDoor):
         thread: Sequence[LetterRow] = (),
         quiet: bool = False,
     ) -> None:
-        """See `mail.services.desk.AgentDoor.deliver`.
+        """Deliver as `mail.services.desk.AgentDoor.deliver` says.
 
         Raises:
             QuotaExceeded, StorageFull: the task's owner has as much as one gets.
@@ -112,9 +112,9 @@ class SwarmAgents(AgentDoor):
             await swarm.runtime.letters.take(mail)
 
     def tell(self, letters: Sequence[LetterRow], name: str, state: str, note: str = "") -> None:
-        """See `mail.services.desk.AgentDoor.tell`; tasks whose owners are not at work hear nothing.
+        """Tell the sender's tasks; those of owners who are not at work hear nothing.
 
-        So whoever reads old letters wakes no tasks.
+        So whoever reads old letters wakes no tasks; see `mail.services.desk.AgentDoor.tell`.
         """
         if len(self._telling) >= _MOST_TELLING:
             return
@@ -143,7 +143,7 @@ class Reminder:
     """Ends the waiting of agents for participants that do not answer.
 
     Attributes:
-        store: Where it is stored who waits.
+        store: The store of the waits.
         pool: The instances of the tasks' owners.
         swarm: Returns the swarm that is served.
         clock: The time.

@@ -44,10 +44,10 @@ MAX_TARGET_BYTES: Final = 8 * 1024
 MAX_PARAMETERS: Final = 100
 """Parameters of a query. To read a thousand takes longer than all else about a request."""
 BODY_SECONDS: Final = 60.0
-"""How long a request's body may take to arrive."""
+"""The deadline of a request's body."""
 BODY_SILENCE_SECONDS: Final = 10.0
 BodyLimits = tuple[int, float, str, str]
-"""How many bytes a body may have, in how many seconds it must arrive, and ways out of each."""
+"""The size limit and the deadline of a body, and the exceptions from each."""
 _USUAL_WAYS: Final = ("raise [server.limits] max_body_bytes", "send a large one as a file")
 _LINGER_SECONDS: Final = 1.0
 _LINGER_FACTOR: Final = 16
@@ -114,7 +114,7 @@ class EdgeMiddleware:
             (``max_requests``; one that waits for a run, or whose answer is a stream, does not
             count any more); and answers a second to requests without a valid token from one
             address (``anonymous_rate``).
-        cors: Which other origins' pages may call; None for none.
+        cors: The other origins whose pages may call; None for none.
         answers_to: Tells of a ``Host`` header whether it names the server; None for any.
         draining: Tells whether the server takes no more work.
         shape: Gives the answer to an error the shape that clients of its path expect.

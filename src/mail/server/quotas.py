@@ -1,4 +1,4 @@
-"""What one caller may take at once: bytes of bodies, queued tasks, streams, large answers, a lock.
+"""Limits on a caller's work at a time: bodies, queued tasks, streams, large answers, a lock.
 
 And how many streams all callers have together.
 The library knows no such limits; they act in the server only.
@@ -20,7 +20,7 @@ from mail.core.large import LARGE, LARGE_AT_ONCE
 from mail.server.errors import RETRY_AFTER, QuotaExceeded, ServerBusy
 
 PATIENCE_SECONDS: Final = 1.0
-"""How long a body that comes too fast may wait for its turn."""
+"""The longest wait of a body that comes too fast."""
 MAX_UPLOADS: Final = 4
 """Files of one caller that may be arriving at a time."""
 MAX_DOWNLOADS: Final = 16
@@ -233,7 +233,7 @@ class Quotas:
         """Refuse a message that would begin one more task than the caller may have open.
 
         Args:
-            caller: Who sends the message.
+            caller: The sender of the message.
             task_id: The task that it belongs to. One that is open already can be written to.
             open_tasks: The caller's tasks that are worked on, or queued for that.
         """

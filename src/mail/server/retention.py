@@ -48,12 +48,12 @@ class Retention:
     """Deletes what is too old, at the start and every hour.
 
     Attributes:
-        store: What it is deleted from.
+        store: The store to delete from.
         swarm: Returns the name of the swarm that is served.
-        key_hours: How long idempotency keys are kept, and the pages of letters that requests got.
-        task_days: How long tasks are kept after their last change; None keeps them.
+        key_hours: The age of idempotency keys, and of the pages of letters that requests got.
+        task_days: The age of tasks, counted from their last change; None keeps them.
         files: Returns the files of that swarm; None for none.
-        letter_days: How long letters that all recipients have seen are kept; None keeps them.
+        letter_days: The age of letters that all recipients have seen; None keeps them.
         is_busy: Tells whether an engine has a task in memory; such a task waits for the next sweep.
         now: The wall clock.
     """
@@ -172,9 +172,9 @@ class Retention:
         """Let the time of a sweep follow the clock by one step, and return it.
 
         Args:
-            kind: What is swept.
+            kind: The kind of records.
             swarm: Of which swarm; no text for all.
-            age: How old records of the kind become; 0 if they say it themselves.
+            age: The age that records of the kind reach; 0 if they say it themselves.
             step: By how much it may change.
         """
         now, name = self.now(), f"{kind}:{swarm}" if swarm else kind

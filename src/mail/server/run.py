@@ -54,12 +54,14 @@ _CONNECTION_SECONDS: Final = 3
 _EXTRA_SECONDS: Final = 5.0
 _CONFIG_VARIABLE: Final = "MAIL_SERVER_CONFIG"
 _RELOADED: Final = "mail.server:app"
-"""What uvicorn's reloader wants to be named; `_serve_until_changed` makes the app."""
+"""The name that uvicorn's reloader wants; `_serve_until_changed` makes the app."""
 _ABSENT: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 _TURN_SECONDS: Final = 0.0015
-"""How long a thread keeps the interpreter while others want it: with a third of that, 200 new users
-at once cost a third more CPU, for nothing but handing over."""
+"""The time that a thread keeps the interpreter while others want it.
+
+With a third of that, 200 new users at once cost a third more CPU, for nothing but handing over.
+"""
 _COLLECT_AFTER: Final = (20_000, 1, 130)
 """New objects until the youngest are looked at; such looks until older ones are.
 
@@ -72,7 +74,7 @@ _LARGE_BLOCK: Final = 256 * 1024
 _IDLE_SECONDS: Final = 10.0
 """Between two looks whether memory can be given back."""
 _LITTLE_WORK: Final = 0.1
-"""How much of one processor an idle server may take."""
+"""The share of one processor that an idle server may take."""
 _MUCH_MEMORY: Final = 16 * 1024 * 1024
 
 _log = logging.getLogger("mail.server")

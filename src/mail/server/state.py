@@ -1,4 +1,4 @@
-"""What one server process holds; kept in ``app.state.mail``."""
+"""The state of one server process; kept in ``app.state.mail``."""
 
 import asyncio
 import time
@@ -56,10 +56,10 @@ _INSTANCE_IDLE: Final = 600.0
 
 
 class Health:
-    """What ``GET /health`` says: what an administrator has set, and whether the store fails.
+    """The answer of ``GET /health``: an administrator's word, and whether the store fails.
 
     Attributes:
-        status: What was set.
+        status: The word that was set.
         set_at: When.
     """
 
@@ -98,18 +98,18 @@ class ServerState:
 
     Args:
         config: Settings.
-        store: Where state is kept.
-        auth: Who may call.
-        document: What the server says about its routes.
+        store: The store of all state.
+        auth: The authority for tokens.
+        document: The OpenAPI document of the routes.
         given: The swarm that is served, if it is not the one that the settings name.
 
     Attributes:
         clock: Time and ids.
-        quotas: What each caller may take at once.
-        shares: What each caller may store.
-        intake: How their bodies are read.
-        health: What ``GET /health`` says.
-        contents: Where the contents of files are.
+        quotas: The limits on each caller's work at a time.
+        shares: The limits on each caller's storage.
+        intake: The reader of their bodies.
+        health: The answer of ``GET /health``.
+        contents: The contents of files.
         webhook: Sends the messages for the webhook.
         draining: The server stops: it finishes what it has and takes no new work.
         taken_over: Another server has the swarm; this one stops.
@@ -297,7 +297,7 @@ class ServerState:
         """Return a reader of the caller's tasks; it needs no instance.
 
         Args:
-            caller: Whose tasks.
+            caller: The owner of the tasks.
             places: The places for large answers, when somebody else reads them.
         """
         owner = owner_of(self, caller)
@@ -312,7 +312,7 @@ class ServerState:
 
     @property
     def learning(self) -> Learner:
-        """What takes up feedback on the memories of the swarm that is served."""
+        """The service that takes up feedback on memories of the swarm that is served."""
         return _opened(self._learning)
 
     def _make_learner(self, served: Served) -> Learner:

@@ -1,4 +1,4 @@
-"""What each caller stores, and when that is too much.
+"""The storage of each caller, and its limit.
 
 The store says it, now and then; what commits add until it is asked again is counted here. Whoever
 has reached the limit may still answer tasks that wait for that, up to twice the limit.
@@ -35,7 +35,7 @@ LETTERS: Final = (
 
 @dataclass(slots=True, eq=False)
 class _Account:
-    """What an owner had when the store was asked, and bytes that commits have added since."""
+    """An owner's bytes when the store was asked, and those that commits have added since."""
 
     use: StoredUse | None = None
     asked_at: float = -math.inf
@@ -58,7 +58,7 @@ class StorageShares:
     Args:
         stored: Asks the store what an owner has.
         most: Bytes that an owner may store; 0 for no limit.
-        told: What a refusal says; it has places for ``taken`` and ``most`` bytes.
+        told: The text of a refusal, with places for ``taken`` and ``most`` bytes.
         now: A monotonic clock in seconds.
     """
 
@@ -79,8 +79,8 @@ class StorageShares:
         """Refuse what an owner would store beyond its share.
 
         Args:
-            owner: Whose share it is.
-            resumes: What comes answers a task that waits for it, which has a reserve.
+            owner: The owner of the share.
+            resumes: Whether it answers a task that waits, for which there is a reserve.
 
         Raises:
             StorageFull: the owner stores as much as one may.

@@ -55,12 +55,12 @@ class SwarmBuilder:
 
     Attributes:
         config: Settings.
-        store: Where the instances keep their state; it need not be open yet.
+        store: The store of the instances' state; it need not be open yet.
         turns: The limit of turns at work.
         gateway: The way to other swarms.
         ring: Wakes participants that wait for letters.
-        news: What the webhook is told.
-        quota: What callers may store.
+        news: The events that the webhook is told.
+        quota: The limit on callers' storage.
         blobs: Leads to the contents of files that come with letters, for a swarm's name.
     """
 

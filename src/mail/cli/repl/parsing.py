@@ -43,7 +43,7 @@ class CommandParser(Group):
         prog: The text before a command in its usage.
         sections: The commands, in the order of the help.
         slashed: Whether some of them need a slash.
-        epilog: What the help ends with.
+        epilog: The end of the help.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ def split(line: str) -> list[str]:
 
 
 class Meant(NamedTuple):
-    """What a line of a conversation is: the text of a message, or the words of a command."""
+    """A line of a conversation: the text of a message, or the words of a command."""
 
     text: str | None = None
     command: str | None = None

@@ -77,7 +77,7 @@ _WAYS: Final[Mapping[str, str]] = {
     "allow_ignore": "reject",
     "allow_respond": "answer",
 }
-"""What an approval allows, and the command for it."""
+"""The answers that an approval allows, and their commands."""
 
 _CODES: Final[Mapping[object, int]] = {"paused": PAUSED, "failed": FAILED, "cancelled": FAILED}
 _MISSING: Final = "unknown"
@@ -115,9 +115,9 @@ def how_to_answer(config: Mapping[str, Any], name: str, before: str) -> str:
     """Return the commands that may answer a call, as they are typed.
 
     Args:
-        config: What its approval allows.
+        config: The answers that its approval allows.
         name: The id of the approval, or the beginning of it.
-        before: What stands before a command: ``/`` at a prompt.
+        before: The prefix of commands: ``/`` at a prompt.
     """
     given = {"edit": " JSON", "answer": " TEXT"} if before != "/" else {"answer": " TEXT"}
     typed = [f"{way} {name}{given.get(way, '')}" for way in ways(config)]
@@ -137,8 +137,8 @@ def show_answer(
     Args:
         screen: Where.
         answer: The answer.
-        asked: What people were asked about, by the ids of the calls.
-        before: What stands before a command where it is typed.
+        asked: The approvals, by the ids of the calls.
+        before: The prefix of commands where they are typed.
     """
     task_id, status = answer.get("task_id"), answer.get("status")
     calls = answer.get("breakpoints") or []

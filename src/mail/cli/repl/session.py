@@ -1,4 +1,4 @@
-"""What commands of ``mail client`` share: where they ask, how they print, and how one is run."""
+"""The session of ``mail client``: its client, its screen, and the run of a command."""
 
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 _log = logging.getLogger("mail.client")
 _MOST_CALLS: Final = 200
 STARTS: Final = "; `mail server` starts a server"
-"""What to do where none answers."""
+"""The advice where none answers."""
 
 
 @dataclass
 class Talk:
-    """What a conversation knows: its current task, and the tasks and agents it has met."""
+    """The state of a conversation: its current task, and the tasks and agents it has met."""
 
     task_id: str | None = None
     seen: dict[str, str] = field(default_factory=dict)
     """The last event that was shown, by task."""
 
     progress: dict[str, Progress] = field(default_factory=dict)
-    """What these events told, by task."""
+    """The state of each task by these events."""
 
     tasks: dict[str, str] = field(default_factory=dict)
     """Titles by task, for completion."""
@@ -51,7 +51,7 @@ class Talk:
     """The task that an interrupted command was following."""
 
     next_line: str = ""
-    """What the next line begins with."""
+    """The beginning of the next line."""
 
 
 @dataclass
@@ -115,7 +115,7 @@ class Session:
             answer: The page.
             headings: The names of the columns.
             rows: The cells of each line.
-            nothing: What to say if there are none.
+            nothing: The text if there are none.
             more: After what the next page begins.
         """
         note = "" if more is None else f"more: --after {more}"
@@ -142,7 +142,7 @@ class Section:
 
         Args:
             names: Its name and its aliases.
-            summary: What it does.
+            summary: A line about it.
             doing: The same in the words of an error.
             params: Its arguments and options, besides ``--json``.
             more: ``slash`` and ``free``; see `Command`.

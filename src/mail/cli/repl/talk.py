@@ -89,7 +89,7 @@ async def follow(
     """Show a stream's events up to its end; return the exit code of its last run.
 
     Args:
-        session: Where they are shown.
+        session: The session that shows them.
         stream: The events.
         as_json: Show each as a line of JSON.
         view: Show what people want to know of them; without it, a line of each.
@@ -140,7 +140,7 @@ async def watch(session: Session, task_id: str, after: str | None, owner: str | 
     """Show a task's events after one of them, and follow it while it runs.
 
     Args:
-        session: Where it is shown.
+        session: The session that shows it.
         task_id: The task.
         after: The number of the last event that is known.
         owner: For administrators: whose task it is.
@@ -194,7 +194,7 @@ async def learn(session: Session, kind: str) -> None:
     """Ask the server for what can be completed; without an answer there is what was known before.
 
     Args:
-        session: Whose conversation it is.
+        session: The session of the conversation.
         kind: ``task_id``, ``approval_id`` or ``agent``.
     """
     talk = session.talk

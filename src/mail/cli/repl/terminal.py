@@ -57,7 +57,7 @@ class TypedLines:
     Args:
         runner: The event loop runner for the prompt.
         history: The history file; created if it does not exist.
-        session: Whose conversation it is.
+        session: The session of the conversation.
     """
 
     interactive = True
@@ -210,7 +210,7 @@ class CommandCompleter(Completer):
 
     Args:
         parser: The commands.
-        session: Whose tasks and agents to complete, if any.
+        session: The session whose tasks and agents to complete, if any.
     """
 
     def __init__(self, parser: CommandParser, session: Session | None = None) -> None:

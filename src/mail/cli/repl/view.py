@@ -1,4 +1,4 @@
-"""What a person sees of a task: its events as they happen, a status line, and the answer.
+"""A task as a person sees it: its events as they happen, a status line, and the answer.
 
 All text is from models, tools and other callers, and none of it is obeyed: characters that cannot
 be seen are shown as ``\\uXXXX``, and links are plain text.
@@ -83,13 +83,13 @@ def spent(tokens: int, cost: float | None) -> list[str]:
 
 @dataclass
 class Progress:
-    """Who works in a task at the moment, and what it has used, by its events so far."""
+    """The agents at work in a task and its usage, by its events so far."""
 
     busy: dict[str, str] = field(default_factory=dict)
     """Agents that work, each with its tool, or an empty text."""
 
     depth: dict[str, int] = field(default_factory=dict)
-    """How far an agent is from the user, in requests."""
+    """The distance of an agent from the user, in requests."""
 
     tokens: int = 0
     cost: float | None = None
@@ -117,7 +117,7 @@ class Progress:
 
     @property
     def seconds(self) -> float | None:
-        """How long the last run took, if both ends are known."""
+        """The duration of the last run, if both ends are known."""
         try:
             between = datetime.fromisoformat(self.ended) - datetime.fromisoformat(self.began)
         except (TypeError, ValueError):
@@ -149,7 +149,7 @@ class View:
     """Shows a task on a console: a terminal, or a file that gets plain text without wrapping.
 
     Args:
-        progress: What is known of the task from events that were shown before.
+        progress: The state of the task by the events that were shown before.
         console: Where; by default standard output.
     """
 

@@ -32,7 +32,7 @@ from mail.server.routing import MAILRouter
 from mail.server.state import ServerState
 
 _MOST_LOOKED_AT: Final = 2000
-"""How many tasks one request searches; the next page goes on behind them."""
+"""The number of tasks that one request searches; the next page goes on behind them."""
 _AT_ONCE: Final = 100
 _MAX_PAGE: Final = 200
 

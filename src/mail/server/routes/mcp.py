@@ -69,7 +69,7 @@ router = MAILRouter(include_in_schema=False)
 
 @dataclass(slots=True, eq=False)
 class _Session:
-    """What a client of an older revision has subscribed to, and the stream that tells it."""
+    """The subscriptions of a client of an older revision, and the stream that tells it."""
 
     watcher: Watcher = field(default_factory=Watcher)
     used: float = field(default_factory=time.monotonic)

@@ -59,7 +59,7 @@ _NO: Final[JsonDict] = {"default": False}
 RESUME_FROM: Final = ("user_response", "breakpoint_tool_call")
 
 NOT_BLANK: Final = r"[^\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
-"""What `str.strip` leaves, spelt out: engines differ in what their ``\\s`` matches."""
+"""The result of `str.strip`, spelt out: engines differ in what their ``\\s`` matches."""
 
 router = MAILRouter("messages")
 

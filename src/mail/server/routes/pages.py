@@ -1,4 +1,4 @@
-"""What a browser gets: the page at ``/``, the console, and the documentation of the API.
+"""Pages for browsers: the one at ``/``, the console, and the documentation of the API.
 
 Everything that the pages load is in the package, and their ``Content-Security-Policy`` keeps a
 browser from loading anything else.
@@ -140,7 +140,7 @@ def landing_page(
     """Make the page at ``/`` for people.
 
     Args:
-        root: What programs get there.
+        root: The answer for programs.
         url: The address that the browser used.
         console: There is a console.
         docs: There is a page with the documentation of the API.

@@ -74,7 +74,7 @@ _TYPES: Final[Mapping[int, tuple[str, str | None]]] = {
 """Status to the ``type`` and ``code`` of the error."""
 
 PREFIX: Final = "/v1/"
-"""Where every error has this shape, also that there is no such route."""
+"""The routes at which every error has this shape, also that there is no such route."""
 
 _KEPT: Final = ("allow", "www-authenticate", "retry-after", "connection")
 _INTERNAL: Final = 500
@@ -192,7 +192,7 @@ RESPONSE: Final[dict[int | str, dict[str, Any]]] = {
         }
     }
 }
-"""What routes say that answer with a response."""
+"""The answers in the document of routes that answer with a response."""
 
 REQUEST: Final = {
     "requestBody": {

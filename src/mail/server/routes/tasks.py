@@ -53,7 +53,7 @@ MAX_PAGE: Final = 1000
 _DEFAULT_PAGE: Final = 100
 _ASIDE_PAGE: Final = 50
 _LISTED_BYTES: Final = 1024 * 1024
-"""What the events in a list of tasks may come to."""
+"""The size limit of the events in a list of tasks."""
 _TRIES: Final = 3
 """Behind so many tasks whose events do not fit, those of older ones are not even looked at."""
 

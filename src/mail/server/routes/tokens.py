@@ -1,4 +1,4 @@
-"""Who calls, and the built-in token authority, also in the shape that servers expect of one."""
+"""The caller's identity, and the built-in authority, also in the shape that servers expect."""
 
 import logging
 from typing import Annotated, Any, Final, Literal, cast
