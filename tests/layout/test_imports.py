@@ -90,7 +90,7 @@ def test_importing_everything_public_starts_nothing() -> None:
 # --- what is there ------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(600)  # half a minute of work, on a quiet machine
+@pytest.mark.timeout(600)  # ten seconds of work, on a quiet machine
 def test_every_module_imports_alone() -> None:
     assert len(MODULES) > 100
     done = run_python(str(Path(__file__).with_name("import_alone.py")), *MODULES)
