@@ -24,9 +24,10 @@ _AUTHORITIES = Path(__file__).parent / "support" / "authorities.pem"
 
 _SLOW = re.compile(
     r"subprocess|multiprocessing|create_process|Popen|browser|bucket|LiteLLMModel|litellm\b"
-    r"|running_server|serving|FakeProvider|freeze_support|@given|bounded\("
+    r"|running_server|serving|FakeProvider|freeze_support|@given|bounded\(|RuleBased|_INTERLEAVINGS"
+    r"|stdio_client|cli import terminal|cli\.terminal import .*(environment|run|start|terminal)\b"
 )
-"""What a module that is not of the fast tier has in its text."""
+"""What a module that is not of the fast tier has in its text: processes, servers, many examples."""
 _WHOLE: Final = (
     "benchmarks",
     "docs",
@@ -82,9 +83,10 @@ def pytest_configure() -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """Three workers for two processors: for a third of their time, tests wait."""
-    return max(1, (os.cpu_count() or 1) * 3 // 2)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Three workers for two processors: for a third of their time, tests wait, but for the fast."""
+    processors = os.cpu_count() or 1
+    return processors if config.getoption("--fast") else max(1, processors * 3 // 2)
 
 
 @pytest.hookimpl(wrapper=True)
