@@ -356,7 +356,7 @@ def test_the_right_role_gets_the_documented_answer(http: httpx.Client, row: Row)
         elif row.shape is PAGE:
             assert answer.headers["content-type"].startswith("text/")
         elif row.shape is DOCUMENT:
-            assert yaml.safe_load(answer.content)["openapi"] == "3.1.0"
+            assert yaml.load(answer.content, yaml.CSafeLoader)["openapi"] == "3.1.0"
         elif row.shape is RESPONSE:
             check_response(answer)
         else:
