@@ -11,6 +11,7 @@ from mail.cli.swarms import find_code
 from mail.cli.table import CONFIG, Namespace, command, flag, option
 from mail.config.env import DATABASE_URL, LOG_FORMAT, current, overridden
 from mail.errors import ConfigError, MAILError
+from mail.lazy import importing_much
 
 if TYPE_CHECKING:
     from mail.config.server import ServerConfig
@@ -78,7 +79,8 @@ def _serve(arguments: Namespace) -> int:
     find_code(Path.cwd(), Path(config.swarm.source).parent)
     export_environment(config, current())
     init_logger(log_format=resolve_log_format(config), max_bytes=config.log_max_bytes)
-    from mail.server.run import run_server
+    with importing_much():
+        from mail.server.run import run_server
 
     try:
         run_server(config)

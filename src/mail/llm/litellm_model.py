@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from mail.core.call_context import ModelRules
+from mail.lazy import importing_much
 from mail.llm.attempt import Attempt, LibraryModel
 from mail.llm.fallback import Adaptations, Place, Tries
 from mail.llm.ollama import chat_name, fitted, is_ollama, keep_from_asking, look_up, names_of
@@ -89,7 +90,7 @@ def load_library() -> Any:
     litellm: Any = sys.modules.get("litellm")
     if litellm is not None and getattr(litellm, _READY, False):
         return litellm
-    with _IMPORTING:
+    with _IMPORTING, importing_much():
         for name, value in _ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         for message in _OWN_WARNINGS:
@@ -142,7 +143,7 @@ def _take_over_log(litellm: Any) -> None:
 
 def load_parts(wires: Iterable[Wire] = ("anthropic", "completions", "responses")) -> None:
     """Import LiteLLM with what the first calls of some wires need; blocks for seconds."""
-    with _IMPORTING:
+    with _IMPORTING, importing_much():
         load_library()
         for name in (_ENCODING, *(_SLOW_PARTS[wire] for wire in wires)):
             with contextlib.suppress(ImportError):
