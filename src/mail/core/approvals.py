@@ -34,7 +34,7 @@ BREAKPOINT_CONFIG: Final[Mapping[str, bool]] = {
     "allow_ignore": False,
     "allow_respond": True,
 }
-"""What is allowed with the call of a breakpoint tool."""
+"""The answers to a call of a breakpoint tool."""
 
 _TIMEOUTS: Final = ("deny", "ignore", "accept")
 _KNOWN: Final = ("owner", "admin")
@@ -43,7 +43,7 @@ _LONGEST_TTL: Final = 366 * 24 * 3600.0
 _LONGEST_NAME: Final = 255
 
 MEMORY_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-"""What the name of a memory looks like."""
+"""The pattern of a memory's name."""
 _MOST_APPROVERS: Final = 100
 
 
@@ -83,9 +83,9 @@ class Approval:
         allow_ignore: It may be left out, which ends the workflow.
         allow_respond: A text may be given as its result.
         ttl: Seconds until nobody may answer any more; None for no limit.
-        on_timeout: What happens then: ``deny`` (the agent is told, and goes on), ``ignore`` or
+        on_timeout: The answer then: ``deny`` (the agent is told, and goes on), ``ignore`` or
             ``accept``.
-        approvers: Who may answer: ``owner`` (of the task), ``admin``, ``user:<id>``,
+        approvers: Those who may answer: ``owner`` (of the task), ``admin``, ``user:<id>``,
             ``participant:<id>``.
         describe: Makes the description that a person reads; by default the task's first message
             and the call.
@@ -179,7 +179,7 @@ class Answer(NamedTuple):
     """An answer as it was given.
 
     Attributes:
-        type: What is to be done.
+        type: The kind of answer.
         action: The tool that an edit names, or no text.
         args: The arguments of an edit; of an accept only where it repeats them.
         text: The text of a response.

@@ -1,4 +1,4 @@
-"""What the runtime tells agent functions and actions about a turn, beside their arguments.
+"""The context of a turn for agent functions and actions, beside their arguments.
 
 An agent function is called as ``function(messages, tool_choice)`` and nothing else, an action with
 the model's arguments. Whoever needs more asks `current_call`: where token deltas go, which model or

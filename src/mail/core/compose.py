@@ -75,7 +75,7 @@ class Composer:
             ref: The payload's own id; for a response, the id of the request it answers.
             message_id: A given id for the message, in place of a random one.
             routing_info: Notes for whoever routes the message.
-            timestamp: When it is sent, if that is not now.
+            timestamp: The time of sending, if that is not now.
         """
         return Envelope(  # in order: a named tuple takes twice as long by names
             message_id or self.clock.new_id(),

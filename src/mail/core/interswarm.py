@@ -27,7 +27,7 @@ PEER_ROLE: Final = "swarm"
 """The role of a task's owner when the owner is another swarm."""
 
 INBOX_AGE: Final = timedelta(days=7)
-"""How long a repeated delivery of a peer is known as such; senders must have given up by then."""
+"""The time for which a peer's repeated delivery is known; senders must have given up by then."""
 
 MAX_TASK_ID: Final = 240
 MAX_CONTRIBUTORS: Final = 16
@@ -57,7 +57,7 @@ class PeerControl(NamedTuple):
         status: See above.
         calls: See above.
         runner: The runtime that sends it, as the contributors name it; no text if it does not say.
-        reports: What is known of waiting; see `mail.core.runtime.waiting.Report`.
+        reports: The reports of waits; see `mail.core.runtime.waiting.Report`.
     """
 
     event: Literal["", "ended", "paused", "results", "waits"] = ""
@@ -110,9 +110,9 @@ class PeerMail:
         peer: The swarm that sent it, as its token says.
         envelope: The message: ``task_id`` is the local one, senders are ``agent@peer``, recipients
             of this swarm are plain names.
-        task_owner: Whose task it is, as the wrapper says.
-        contributors: Who takes part, as the wrapper says.
-        control: What it means to the runtime.
+        task_owner: The owner of the task, as the wrapper says.
+        contributors: The participants, as the wrapper says.
+        control: Its meaning to the runtime.
         receipt: The answer to the peer as JSON; a repeated delivery gets it again.
         opens: Whether it may open the task here.
     """
@@ -150,7 +150,7 @@ class Gateway(Protocol):
     """The other swarms, as a runtime sees them."""
 
     def check(self, swarm: str) -> None:
-        """See that mail for a swarm can be sent at all.
+        """Check that mail for a swarm can be sent at all.
 
         Raises:
             ToolError: the swarm is unknown, or there is no token for it.

@@ -14,7 +14,7 @@ LARGE: Final = 64 * 1024
 """Characters of a text that takes more than a fraction of a millisecond to read or write."""
 
 LARGE_AT_ONCE: Final = 4
-"""How many large answers, or pages of streams, are in memory at a time for one caller."""
+"""The number of large answers, or pages of streams, in memory at a time for one caller."""
 
 _COMPACT: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _BREAKS: Final = {"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}

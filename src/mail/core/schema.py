@@ -124,7 +124,7 @@ _PROBLEMS: Final[Mapping[str, str]] = {
     "too_short": "must have at least {min_length} entries",
     "tuple_type": _LIST,
 }
-"""What is wrong with a value, by pydantic's name for it."""
+"""The faults of values, by pydantic's names for them."""
 _PREFIXES: Final = ("Value error, ", "Assertion failed, ")
 
 TaskId = Annotated[

@@ -11,7 +11,7 @@ from mail.core.usage import Usage
 from mail.core.wire import MAILMessage
 
 STEP_LIMIT: Final = "step_limit"
-"""What ended a run that had processed as many messages as it may (``ended_by``)."""
+"""The value of ``ended_by`` for a run that had processed as many messages as it may."""
 
 
 class TaskState(StrEnum):

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 from mail.errors import NotOfTeam, TeamsDisabled, UnknownTeam, UnknownTeammate
 
 LEAD: Final = "lead"
-"""How the lead of a team is called in it, whatever its name is."""
+"""The lead's name in its team, whatever its own name is."""
 
 DEFAULT_WAIT: Final = 300.0
 """Seconds for which an agent waits for a reply if it does not say."""
@@ -41,7 +41,7 @@ class Route(NamedTuple):
 
     Attributes:
         team: The team.
-        sender: What the sender is called in it.
+        sender: The sender's name in it.
         recipients: The names of those who get it, in the order in which results list them.
     """
 
@@ -124,8 +124,8 @@ def wait_cycle(edges: Mapping[str, Collection[str]], waiter: str, teammate: str)
     """Return the names on the cycle that a new wait would close; none if it closes none.
 
     Args:
-        edges: Who waits for whom.
-        waiter: Who would wait.
+        edges: The waits: who waits for whom.
+        waiter: The one who would wait.
         teammate: For whom.
     """
     paths, seen = [[teammate]], {teammate}

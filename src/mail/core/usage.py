@@ -1,4 +1,4 @@
-"""What model calls use, tokens and where the price is known money, and a task's account of it."""
+"""The usage of model calls, in tokens and at known prices in money, and a task's account of it."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

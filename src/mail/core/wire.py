@@ -19,7 +19,7 @@ ID_FIELDS: Final[Mapping[str, str]] = {
     "interrupt": "interrupt_id",
     "broadcast_complete": "broadcast_id",
 }
-"""What the id of a payload is called, by the kind of the message."""
+"""The name of a payload's id, by the kind of the message."""
 
 TaskName = Annotated[str, Field(description="The task that the message belongs to.")]
 ExchangeId = Annotated[str, Field(description="The id of this exchange.")]

@@ -30,7 +30,7 @@ PIECE: Final = 256 * 1024
 _ABANDONED_SECONDS: Final = 3600.0
 HASH: Final = re.compile(r"[0-9a-f]{64}")
 MARK: Final = "database"
-"""What the id of the database is kept in."""
+"""The file with the id of the database."""
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _COMING: Final = "incoming"
 NOT_OURS: Final = (
@@ -122,7 +122,7 @@ class Blobs(ABC):
 
     @abstractmethod
     async def check(self) -> None:
-        """See at the start whether they can be used.
+        """Check at the start that they can be used.
 
         Raises:
             ConfigError: they cannot, because of a setting, or as they are another database's.

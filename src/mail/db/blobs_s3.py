@@ -51,7 +51,7 @@ _LENT: Final = (
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 )
-"""Where the platform says how credentials are got."""
+"""The variables in which a platform gives the source of credentials."""
 
 
 class S3Place(NamedTuple):
@@ -71,7 +71,7 @@ class S3Blobs(Blobs):
     """`mail.db.blobs.Blobs` in a bucket, with the same names as in a folder.
 
     Args:
-        place: Where they are.
+        place: Their place.
         swarm, database: See `Blobs`.
         environ: The environment, which has the keys, the region and the address.
 
@@ -97,7 +97,7 @@ class S3Blobs(Blobs):
             raise ConfigError(f"[server.files] url: {error}") from error
 
     async def reach(self) -> bytes | None:
-        """See whether the bucket is there, and return whose the contents are; nothing is changed.
+        """Check that the bucket is there, and return the owner of the contents; nothing is changed.
 
         Raises:
             StoreError: it is not, or refuses the keys.

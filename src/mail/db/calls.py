@@ -25,7 +25,7 @@ class CallRow(NamedTuple):
     accepted or edited and still to be run. It is closed once.
 
     Attributes:
-        agent: Whose call it is.
+        agent: The agent that made the call.
         call_id: Names the call within its task: the provider's id, or one made from it when another
             call of the task has that.
         call: The serialised tool call without its arguments, as JSON.
@@ -39,15 +39,15 @@ class CallRow(NamedTuple):
         status: ``open``, ``accepted``, ``edited``, ``ignored``, ``responded``, ``cancelled`` or
             ``expired``.
         approval_id: Unique in the swarm; no text for a call that is not listed for people.
-        created_at: When it was opened; RFC 3339 text in UTC, as all times here.
-        config: What is allowed, and what happens at the deadline, as JSON.
-        approvers: Who may answer, one in each line, with an empty line before and after.
-        description: What a person reads, in Markdown.
+        created_at: The time of opening; RFC 3339 text in UTC, as all times here.
+        config: The permitted answers, and the consequence of the deadline, as JSON.
+        approvers: Those who may answer, one in each line, with an empty line before and after.
+        description: The text for people, in Markdown.
         expires_at: The deadline, or no text.
         decision: The ``type`` of the answer that was given, and the ``args`` of an edit, as JSON.
             The text of a response stands in ``answer`` alone.
-        decided_by: Who answered, or no text.
-        decided_at: When it was closed, or no text.
+        decided_by: The one who answered, or no text.
+        decided_at: The time of closing, or no text.
         texts: The store's own; see `mail.db.texts`.
     """
 
@@ -247,7 +247,7 @@ class CallVerbs(Verbs):
         """Return the `open_calls` of some tasks, without tasks that have none.
 
         Args:
-            owner: Whose tasks they are.
+            owner: The owner of the tasks.
             task_ids: The tasks.
             max_shown: A longer ``shown``, in characters, is not read: the row has ``{}`` there.
         """
@@ -268,9 +268,9 @@ class CallVerbs(Verbs):
         """Return the id of the newest paused task that waits for one of some calls, or None.
 
         Args:
-            owner: Whose task it is.
+            owner: The owner of the task.
             call_ids: The calls' ids.
-            among: How many of the owner's newest tasks are looked at, whatever their state.
+            among: The number of the owner's newest tasks that are looked at, whatever their state.
         """
         text = f"""
             SELECT task_id FROM (
@@ -290,7 +290,7 @@ class CallVerbs(Verbs):
         """Return a page of the calls that people see, and whether there are more.
 
         Args:
-            which: Which ones, and in which order.
+            which: The selection and the order.
             limit: At most so many.
             max_bytes: The page ends with the call that brings it there. No other call is read.
         """

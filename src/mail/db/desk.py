@@ -32,7 +32,7 @@ from mail.db.texts import text_size
 from mail.errors import DeskConflict
 
 PAGES_KEPT: Final = 1000
-"""How many pages of requests a mailbox has at most; a new one takes the place of the oldest."""
+"""The number of pages of requests that a mailbox keeps; a new one replaces the oldest."""
 
 PARTICIPANT_ROLE: Final = "agent"
 """The role of participants, and so of the owners of the tasks that their letters open."""
@@ -80,7 +80,7 @@ class LetterRow(NamedTuple):
         recipients: The mailboxes it was written to, the sender's never among them.
         kind: See `LetterKind`. A notice about a thread names it.
         body: Its text.
-        created_at: When it was accepted.
+        created_at: The time of acceptance.
         subject: A line, or no text.
         thread_id: Its thread, or no text.
         reply_to: The letter that it answers, or no text.
@@ -116,11 +116,11 @@ class ReceiptRow(NamedTuple):
     Attributes:
         letter_id: The letter.
         name: The recipient.
-        shown_at: When it was fetched, or stood in an agent's request to its model.
+        shown_at: The time of the fetch, or of the agent's request to its model that had it.
         turn: That turn's number in its task, 0 for participants.
-        acked_at: When it was acknowledged.
-        ack_note: What was said then.
-        answered_at: When the recipient first wrote an answer to it that its sender got.
+        acked_at: The time of the acknowledgement.
+        ack_note: The note of the acknowledgement.
+        answered_at: The time of the recipient's first answer that its sender got.
         answer_id: That answer.
     """
 
@@ -148,12 +148,12 @@ class AskRow(NamedTuple):
 
     Attributes:
         letter_id: The letter.
-        asked: Who is to answer.
-        asker: Who waits.
+        asked: The one who is to answer.
+        asker: The one who waits.
         task_owner: The owner of the task as ``role:id``.
         task_id: The task in which the answer is waited for.
         thread_id: The thread that the letter is in, or no text.
-        created_at: When it was written.
+        created_at: The time of writing.
     """
 
     letter_id: str
@@ -345,13 +345,13 @@ DELETE FROM desk_pages WHERE id IN (
 _OF_BOX: Final = f"""
 SELECT letter, name, {_RECEIPT} FROM desk_receipts AS r
 WHERE swarm_name = $1 AND name = $2 AND {_VISIBLE}"""
-"""What a mailbox is a recipient of."""
+"""The letters that a mailbox is a recipient of."""
 
 _UNREAD: Final = f"""
 SELECT letter, name, shown_at, 0 AS turn, '' AS acked_at, '' AS ack_note, answered_at, answer_id
 FROM desk_receipts AS r
 WHERE swarm_name = $1 AND name = $2 AND shown_at = '' AND {_VISIBLE}"""
-"""What of it was not shown yet: an index of these has all columns."""
+"""The part of it that was not shown yet: an index of these has all columns."""
 
 _OR_NONE: Final = ", ".join(
     f"coalesce({name}, {0 if name == 'turn' else repr('')}) AS {name}"
@@ -366,7 +366,7 @@ LEFT JOIN desk_receipts AS r ON r.swarm_name = $1 AND r.name = $2 AND r.letter =
 _OF_THREAD: Final = f"""{_WITH_RECEIPTS}
 WHERE l.swarm_name = $1 AND l.thread_id = $3 AND l.thread_id <> '' AND EXISTS (
     SELECT 1 FROM desk_members WHERE swarm_name = $1 AND thread_id = $3 AND name = $2)"""
-"""What is in a thread, for a member."""
+"""The letters in a thread, for a member."""
 
 _SINCE: Final = """{letter} > coalesce((
     SELECT seq FROM desk_letters WHERE swarm_name = $1 AND latest <= {since}
@@ -389,7 +389,7 @@ SELECT letter, CASE WHEN total <= {LOOKED_BYTES} THEN (
     SELECT {{conditions}}
     FROM (SELECT ' ' || words || ' ' AS line FROM desk_words WHERE rowid = letter LIMIT 1) AS w) END
 FROM totals ORDER BY letter DESC"""
-"""Which candidates fit; the lines of those beyond `LOOKED_BYTES` are not read."""
+"""The candidates that fit; the lines of those beyond `LOOKED_BYTES` are not read."""
 
 
 _LETTER_BYTES: Final = 250
@@ -542,7 +542,7 @@ class LetterVerbs(Verbs):
         Args:
             swarm: The swarm.
             name: The mailbox.
-            which: Which of them.
+            which: The selection of them.
             limit: At most so many.
             max_bytes: At most about so many bytes, but at least one letter: no more is read. A
                 letter counts as in `letter_bytes`.
@@ -610,7 +610,7 @@ class LetterVerbs(Verbs):
             swarm: The swarm.
             name: The mailbox: sender or recipient of the letters, or a member of their threads, of
                 which those count that `mail.db.desk_search.MAX_THREADS` tells.
-            query: What is looked for.
+            query: The query.
             thread_id: Only letters of this thread.
             before: Only letters with a place below this one.
             limit: At most so many.
@@ -682,7 +682,7 @@ class LetterVerbs(Verbs):
 
         Args:
             swarm: The swarm.
-            task_owner: Whose tasks they are, as ``role:id``.
+            task_owner: The owner of the tasks, as ``role:id``.
             task_ids: The tasks, at most a hundred.
         """
         text = f"""

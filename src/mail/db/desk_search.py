@@ -14,17 +14,17 @@ from hashlib import sha256
 from typing import Final, Protocol
 
 SEARCHED_CHARACTERS: Final = 65_536
-"""How much of a letter's text is searched, from its beginning."""
+"""The part of a letter's text that is searched, from its beginning."""
 MAX_TERMS: Final = 32
-"""How many words and phrases a query has at most; the rest is refused."""
+"""The most words and phrases of a query; one with more is refused."""
 MAX_PARTS: Final = 8
-"""How many of them are phrases and beginnings of words, which no index has."""
+"""The most phrases and beginnings of words among them, which no index has."""
 MAX_THREADS: Final = 1000
 """In how many of its threads a mailbox searches at once: those that it has joined last."""
 LOOKED_AT: Final = 1000
-"""How many candidates a search looks at for phrases and the like before it returns."""
+"""The number of candidates that a search looks at for phrases and the like before it returns."""
 LOOKED_BYTES: Final = 4 * 1024 * 1024
-"""How much they come to at most, with `LONGEST_LINE` for the longest."""
+"""Their size limit, with `LONGEST_LINE` for the longest."""
 LONGEST_LINE: Final = 4 * SEARCHED_CHARACTERS
 
 _LONGEST_WORD: Final = 64
@@ -48,7 +48,7 @@ _BEFORE: Final = 60
 _SNIPPET: Final = 200
 _SHOWN_FROM: Final = 4096
 _SHOWN_WORDS: Final = 8
-"""How many characters of a text, and for how many words, are looked at for the place to show."""
+"""The characters of a text, and the words, that are looked at for the place to show."""
 
 
 class Addressed(Protocol):

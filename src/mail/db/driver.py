@@ -189,10 +189,10 @@ class Dialect(ABC):
     """The parts of SQL that databases write differently.
 
     Attributes:
-        task_columns: What `as_task` makes a task of.
-        event_columns: What `as_event` makes an event of.
+        task_columns: The columns from which `as_task` makes a task.
+        event_columns: The columns from which `as_event` makes an event.
         event_time_columns: The same without the texts that do not tell the time.
-        event_size: What an event's texts come to in bytes.
+        event_size: The size of an event's texts in bytes.
         response: The JSON of a final message.
         add_event: Adds an event: task id, owner, kind, data, number as text, `times`, task, number,
             description, size, texts.
@@ -202,11 +202,11 @@ class Dialect(ABC):
             id, agent, entries, task, number of the newest entry.
         put_memory: Stores a memory, see `memory_values`.
         this_memory: The condition of one memory; from ``$4`` on its parameters are `memory_id`.
-        matching: How words of letters are looked up.
-        row: What tells the rows of a table apart.
+        matching: The condition that looks up words of letters.
+        row: The expression that identifies a row of a table.
         lock: Ends a query whose rows nobody else may change before the transaction ends.
-        size: How many bytes the text in the column in ``{}`` has.
-        hashed: What an index has of the column in ``{}``, which has texts of any length.
+        size: The bytes of the text in the column in ``{}``.
+        hashed: The indexed form of the column in ``{}``, which has texts of any length.
         some: The condition that a row is among those whose `row` the query in ``{}`` selects.
         time: The time in the parameter in ``{}``, to compare with ``updated_at`` of tasks.
     """

@@ -14,7 +14,7 @@ from mail.db.texts import text_size
 from mail.errors import DeskConflict
 
 _BLOCK: Final = 4096
-"""What a file system takes for the smallest content."""
+"""The space that a file system takes for the smallest content."""
 _ROW_BYTES: Final = 100
 
 
@@ -27,8 +27,8 @@ class FileRow(NamedTuple):
         sha256: The hash of its content, in lower-case hex.
         size: Its bytes.
         name: A name without any path.
-        media_type: What its owner says that it is.
-        created_at: When it was stored.
+        media_type: Its media type, according to its owner.
+        created_at: The time of storage.
         expires_at: From when on it is removed.
     """
 

@@ -26,9 +26,9 @@ class Remark(NamedTuple):
 
     Attributes:
         status: ``"error"`` when a server could not start, ``"warning"`` when somebody should know.
-        text: What it is, and what to change; no secrets.
-        tokens: How many tokens are in the store; None where that was not seen.
-        registry: What the store holds of the registry of other swarms, as JSON; None for nothing.
+        text: The fault, and the change that mends it; no secrets.
+        tokens: The number of tokens in the store; None where that was not seen.
+        registry: The registry of other swarms in the store, as JSON; None for none.
     """
 
     status: Literal["ok", "warning", "error"]

@@ -1,4 +1,4 @@
-"""What is found by a key: idempotency keys, access tokens, registries of other swarms.
+"""Records found by a key: idempotency keys, access tokens, registries of other swarms.
 
 A `Commit` of a task may bring an idempotency key. Tokens belong to no owner. A registry is in a
 store that several servers may share; elsewhere it is a file, see `mail.net.registry_file`: an

@@ -35,7 +35,7 @@ class MailStore(BaseStore):
 
     Args:
         store: An open store.
-        owner: Whose memories.
+        owner: The owner of the memories.
 
     It belongs to the event loop in which it is made. The synchronous methods work from any other
     thread.

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, PrivateAttr
 from mail.errors import AgentError, ModelError
 
 _MOST_CALLS: Final = 4
-"""How often a model is asked for one update: LangMem lets it mend a call that cannot be used."""
+"""The number of calls for one update: LangMem lets a model mend a call that cannot be used."""
 
 _MEMORY: Final = "preferences"
 
@@ -63,7 +63,7 @@ class _Model(BaseChatModel):
 
     @property
     def failure(self) -> Exception | None:
-        """Why the last call failed; None when it did not."""
+        """The error of the last call; None when there was none."""
         return self._failure
 
     @property
@@ -129,8 +129,8 @@ async def proposed_update(
     Args:
         ask: Asks the model.
         current: The memory's text.
-        messages: What there is to learn from, as ``{"role", "content"}``.
-        instructions: How to update.
+        messages: The conversation to learn from, as ``{"role", "content"}``.
+        instructions: The instructions for the update.
 
     Raises:
         AgentError, ModelError: the model failed, or its replies could not be used.

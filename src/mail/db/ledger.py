@@ -33,14 +33,14 @@ class Question(NamedTuple):
     """A request without an answer.
 
     Attributes:
-        asker: Who asked: an agent, of another swarm with its name, or a participant.
-        asked: Who was asked, likewise.
-        ref: What an answer refers to; unique among the questions of two names in a task.
-        kind: Who waits for the answer: an agent for one of its swarm (``agent``), for another swarm
+        asker: The one who asked: an agent, of another swarm with its name, or a participant.
+        asked: The one who was asked, likewise.
+        ref: The reference of answers; unique among the questions of two names in a task.
+        kind: The kind of wait: an agent for one of its swarm (``agent``), for another swarm
             (``peer``), for a participant; or the other way round (``for_…``).
         record: The id of the message or letter that asks.
         number: Its place among the questions of its task.
-        created_at: When a letter was written that asks.
+        created_at: The time of a letter that asks.
         thread_id: The thread of a letter that asks.
     """
 
@@ -70,7 +70,7 @@ class LedgerPart(NamedTuple):
     Attributes:
         opened: Questions that are new, or of another kind now.
         closed: The numbers of those that are open no more.
-        peering: What is known of other swarms from now on, as JSON; None: as before.
+        peering: The new state of other swarms, as JSON; None: as before.
         first: Whether these are all questions of a task of an earlier version.
     """
 

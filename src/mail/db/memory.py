@@ -89,7 +89,7 @@ class MemoryStore(Store):
         """Make an empty store.
 
         Args:
-            keep_finished: How many ended tasks of an owner are kept, and at most a twentieth more.
+            keep_finished: The number of an owner's ended tasks that is kept, or a twentieth more.
         """
         super().__init__(MemoryDriver())
         self._keep_finished = keep_finished
@@ -110,7 +110,7 @@ class MemoryStore(Store):
         return receipt
 
     async def delete_task(self, owner: Owner, task_id: str, *, ended: bool = False) -> None:
-        """See `Store.delete_task`. It is not among those that are kept any more."""
+        """Delete as `Store.delete_task` says. It is not among those that are kept any more."""
         await super().delete_task(owner, task_id, ended=ended)
         self._finished.get(owner, {}).pop(task_id, None)
 

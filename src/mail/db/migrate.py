@@ -25,7 +25,7 @@ CREATE TABLE IF NOT EXISTS schema_version (
 
 
 Step = Callable[[], Verb[None]]
-"""What a script cannot say: a verb of `Query` and `Batch`, run behind it in its transaction."""
+"""A step beyond SQL: a verb of `Query` and `Batch`, run behind the script in its transaction."""
 
 
 class Migration(NamedTuple):

@@ -23,7 +23,7 @@ _SENT_HERE: Final = f"(swarm_name = $1 OR {BURIED} AND caller_id = $1 AND {LAST_
 _FIRST_WAITING: Final = """
 FROM (SELECT min(id) AS id FROM outbox WHERE state = 'waiting' GROUP BY task, peer) AS head
 JOIN outbox ON outbox.id = head.id JOIN tasks ON tasks.key = outbox.task"""
-"""What is first in each (task, peer), with its task."""
+"""The first mail in each (task, peer), with its task."""
 
 _as_outbox: Final = reader(OutboxRow)
 _READ: Final = columns(OutboxRow, "task_id", "texts").replace(", ", ", outbox.")

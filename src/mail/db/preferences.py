@@ -20,13 +20,13 @@ PREFERENCE_KEY: Final = "user_preferences"
 """The key of a named memory in its namespace."""
 
 KEPT_VERSIONS: Final = 20
-"""How many versions of a memory are kept."""
+"""The number of versions of a memory that are kept."""
 
 KEPT_FEEDBACK: Final = 20
-"""How much feedback on a memory is kept once it is done with."""
+"""The amount of feedback on a memory that is kept once it is done with."""
 
 WAITING_FEEDBACK: Final = 200
-"""How much feedback on a memory waits at most; older feedback makes room."""
+"""The amount of feedback on a memory that can wait; older feedback makes room."""
 
 FEEDBACK_TEXTS: Final = ("args", "change", "task_text", "reason", "rejections")
 """The fields of a `FeedbackRow` that can be long."""
@@ -45,8 +45,8 @@ class VersionRow(NamedTuple):
         name: The memory.
         version: Counts from 1, also after a deletion.
         value: Its text.
-        created_at: When it was stored; RFC 3339 text in UTC.
-        source: Who wrote it. ``deleted`` ends the history; ``program`` is what was found in the
+        created_at: The time of storage; RFC 3339 text in UTC.
+        source: The author. ``deleted`` ends the history; ``program`` stands for a text found in the
             store and had not been stored as a version.
         approval_id, task_id: Of ``feedback``: what the feedback was on.
     """
@@ -71,10 +71,10 @@ class FeedbackRow(NamedTuple):
         action: The action that was called.
         args: The arguments that the agent gave it, as JSON.
         change: The edited arguments as JSON, or the person's text; no text without either.
-        task_text: What the task is about.
+        task_text: The subject of the task.
         created_at, updated_at: RFC 3339 text in UTC.
         state: ``waiting`` until it is done with; the others say what came of it.
-        attempts: How often it was tried.
+        attempts: The number of attempts.
         next_at: Not to be tried before.
         reason: Why the last attempt led to nothing.
         rejections: The updates that were refused: a JSON list of ``{"reason", "proposal"}``.
@@ -117,7 +117,7 @@ def new_feedback(  # noqa: PLR0913 - the fields of a row
         approval_id, memory, task_id, type, action: See `FeedbackRow`.
         args: The original arguments.
         change: The edited arguments, the person's text, or None.
-        task_text: What the task is about.
+        task_text: The subject of the task.
         now: The time of the answer.
     """
     return FeedbackRow(
@@ -149,7 +149,7 @@ class PreferenceChange:
     """One commit about a memory. All of it is stored, or nothing.
 
     Attributes:
-        owner: Whose memory.
+        owner: The owner of the memory.
         name: The memory.
         versions: The versions that are added: the newest one's number and one more, and so on.
         memory: The row of the value.

@@ -11,7 +11,7 @@ from mail.core.tasks import TaskState
 
 
 class Owner(NamedTuple):
-    """Whose data it is. Every query carries it, so one caller's rows never meet another's."""
+    """The owner of data. Every query carries it, so one caller's rows never meet another's."""
 
     swarm: str
     role: str
@@ -198,9 +198,9 @@ class OutboxRow(NamedTuple):
         kind: The kind of message.
         ref: The request's id, or the payload's own id of another kind.
         wrapper: The `mail.core.wire.MAILInterswarmMessage` as JSON, without a token.
-        created_at: When it was written, or let go again by `retry_outbox`; RFC 3339 text in UTC.
+        created_at: The time of writing, or of `retry_outbox`; RFC 3339 text in UTC.
         state: See above.
-        attempts: How often it was tried.
+        attempts: The number of attempts.
         next_at: Not to be tried before; RFC 3339 text in UTC, or no text.
         last_error: Why the last attempt failed.
         told: Whether the sending agent has been told of a failure.
@@ -257,8 +257,8 @@ class StoredUse(NamedTuple):
 
     Attributes:
         bytes: About how much the tasks' records and the memories take.
-        tasks: How many tasks there are.
-        open_tasks: How many of them are running, queued or paused.
+        tasks: The number of tasks.
+        open_tasks: The number of those that are running, queued or paused.
     """
 
     bytes: int

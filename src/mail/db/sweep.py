@@ -1,4 +1,4 @@
-"""What the owners' records take, and how records go.
+"""The size of owners' records, and their deletion.
 
 Deleting a task hides it at once, in one commit; `SweepVerbs.purge` removes its records bit by bit,
 so that nobody's commits wait for long, and goes on after a crash.
@@ -14,7 +14,7 @@ from mail.db.rows import BURIED, LAST_WORDS, OWNED, OWNER_COLUMNS, THE_TASK
 from mail.errors import StoreConflict
 
 AgedKind = Literal["files", "inbox", "keys", "letters", "tasks"]
-"""What goes by age: ``keys`` are idempotency keys and pages of letters, ``tasks`` ended ones."""
+"""Records that go by age; ``keys`` include pages of letters, ``tasks`` are ended ones."""
 
 ENDED: Final = "NOT is_running AND state <> 'paused'"
 
@@ -41,7 +41,7 @@ _FORGET: Final = (
     WHERE {OWNED} AND task_id = $4""",
     f"DELETE FROM memory_feedback WHERE {OWNED} AND task_id = $4",
 )
-"""What of a task goes at once when it is deleted."""
+"""The tables from which a deleted task goes at once."""
 
 BURIED_VALUES: Final = (
     "swarm_name = '', caller_role = 'deleted', caller_id = swarm_name, task_id = CAST(key AS TEXT)"
@@ -90,7 +90,7 @@ class SweepVerbs(Verbs):
         is still to be sent: the outbox has it under `Owner.of_deleted` until it is ``done``.
 
         Args:
-            owner: Whose task it is.
+            owner: The owner of the task.
             task_id: The task.
             ended: Only one that has ended, not a paused one.
 
@@ -150,8 +150,8 @@ class SweepVerbs(Verbs):
         """Return the earliest and the latest time of some records that go by age, or None.
 
         Args:
-            kind: Which records. Their time is when they were made, of tasks the last change.
-            swarm: Whose they are; keys and the inbox are those of all swarms.
+            kind: The kind of records. Their time is that of creation, of tasks the last change.
+            swarm: The swarm of the records; keys and the inbox are those of all swarms.
             since: Only those of this time or later, RFC 3339 text in UTC; files that expire then.
             until: Only those of this time or earlier.
         """

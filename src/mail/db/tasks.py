@@ -31,7 +31,7 @@ _LONG_OF_EVENTS: Final = {"description": 3, "event_data": 4}
 """Of the columns that make an event, those with long texts."""
 
 NEWEST_EVENTS: Final = 64
-"""How many events `EventVerbs.latest_time` reads: concurrent turns store theirs as they end."""
+"""The events that `EventVerbs.latest_time` reads: concurrent turns store theirs as they end."""
 
 
 class TaskVerbs(Verbs):
@@ -86,7 +86,7 @@ class TaskVerbs(Verbs):
         """Return the owner's tasks, newest first.
 
         Args:
-            owner: Whose tasks they are.
+            owner: The owner of the tasks.
             states: Only tasks in one of these states.
             limit: At most so many.
             before: A task id; only tasks that come after it in this order.
@@ -191,7 +191,7 @@ class TaskVerbs(Verbs):
         """Return a task's unconsumed deliveries by (tier, seq).
 
         Args:
-            owner: Whose task it is.
+            owner: The owner of the task.
             task_id: The task.
             after: Only those behind this one in that order.
             limit: At most so many.
@@ -209,7 +209,7 @@ class TaskVerbs(Verbs):
         """Return all of a task's deliveries by seq, consumed or not.
 
         Args:
-            owner: Whose task it is.
+            owner: The owner of the task.
             task_id: The task.
             whole: With their long texts; else there may be a hash in place of a body, for whoever
                 only asks who wrote to whom.
@@ -227,7 +227,7 @@ class TaskVerbs(Verbs):
         """Return a task's deliveries that were set aside, by seq.
 
         Args:
-            owner: Whose task it is.
+            owner: The owner of the task.
             task_id: The task.
             after: Only those with a greater number.
             limit: At most so many.
@@ -291,7 +291,7 @@ class EventVerbs(Verbs):
         """Return a task's events with a number above ``after``, in order.
 
         Args:
-            owner: Whose task it is.
+            owner: The owner of the task.
             task_id: The task.
             after: The number before the first.
             limit: At most so many.

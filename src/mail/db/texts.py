@@ -32,7 +32,7 @@ _MAIL: Final = "\n<incoming_message>\n"
 _OPEN, _CLOSE = "<body>", "</body>"
 _HEAD: Final = 64
 _MOST_BESIDE: Final = 1 / 8
-"""How much of a string may be other than long texts within it, if these are kept in its place."""
+"""The part of a string that may be other than long texts, if these are kept in its place."""
 
 
 _WAYS: Final[Mapping[str, Callable[[str], str]]] = MappingProxyType(
@@ -42,7 +42,7 @@ _WAYS: Final[Mapping[str, Callable[[str], str]]] = MappingProxyType(
         "a": lambda text: json.dumps(text)[1:-1],
     }
 )
-"""How a text is written in a record: escaped for XML, for JSON, or for JSON that is ASCII."""
+"""The form of a text in a record: escaped for XML, for JSON, or for JSON that is ASCII."""
 
 
 def text_size(text: str) -> int:

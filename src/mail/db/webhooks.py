@@ -1,4 +1,4 @@
-"""What the webhook is to be told. Commits of tasks write it; it outlives the tasks."""
+"""Messages for the webhook. Commits of tasks write them; they outlive the tasks."""
 
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
@@ -7,7 +7,7 @@ from mail.db.driver import Batch, Change, Query, Verb, Verbs, read, write
 from mail.db.rows import columns, insert
 
 MOST_WEBHOOKS: Final = 10_000
-"""How many are kept for a swarm; the oldest of the owner who has most make room."""
+"""The number that is kept for a swarm; the oldest of the owner who has most make room."""
 
 
 class WebhookRow(NamedTuple):
@@ -17,11 +17,11 @@ class WebhookRow(NamedTuple):
         message_id: By which the receiver knows a repeated one.
         event: ``paused``, ``approval`` or ``ended``.
         task_id: The task that it tells of.
-        owner: Whose task that is, as ``role:id@swarm``.
-        body: What is sent, a JSON object.
-        created_at: When it was written, or let go again; RFC 3339 text in UTC.
+        owner: The owner of the task, as ``role:id@swarm``.
+        body: The body of the request, a JSON object.
+        created_at: The time of writing, or of a retry; RFC 3339 text in UTC.
         state: ``waiting``, or ``dead``: given up.
-        attempts: How often it was sent.
+        attempts: The number of attempts.
         next_at: Not to be sent before; RFC 3339 text in UTC, or no text.
         last_error: Why the last attempt failed.
         id: Given by the store.

@@ -100,7 +100,7 @@ class Deadlines:
     One that cannot be ended keeps no other one waiting: it is tried again, less and less often.
 
     Attributes:
-        store: Where they are.
+        store: Their store.
         act: Ends one whose time is up.
         swarm: Returns the name of the swarm.
         clock: Tells the time.
@@ -186,7 +186,7 @@ class ApprovalDesk:
     name them. Whom an approval does not concern is told that there is none.
 
     Attributes:
-        store: Where they are.
+        store: Their store.
         swarm: The swarm.
         decide: Acts on an answer.
     """
@@ -208,7 +208,7 @@ class ApprovalDesk:
             status: Only with this status; ``all`` for any.
             task_id: Only of tasks with this id, or no text.
             limit: The most approvals.
-            cursor: Where the page before said that this one begins, or no text.
+            cursor: The cursor from the page before, or no text.
 
         Raises:
             ProtocolError: the cursor is none.
@@ -283,7 +283,7 @@ class ApprovalDesk:
         """Answer a call, and return whose task it belongs to, and which.
 
         Args:
-            who: Who answers.
+            who: The person who answers.
             approval_id: The approval.
             given: The answer.
 

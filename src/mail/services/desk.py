@@ -120,7 +120,7 @@ class FetchedLetter(NamedTuple):
     Attributes:
         letter: The letter.
         read: Whether it was read before, or needs no reading: what the mailbox wrote itself.
-        receipts: What became of it at each recipient; for its sender and for operators only.
+        receipts: Its fate at each recipient; for its sender and for operators only.
         snippet: The piece of it that a search has found.
     """
 
@@ -135,7 +135,7 @@ class LetterPage(NamedTuple):
 
     Attributes:
         letters: At most as many as were asked for, and about `PAGE_BYTES`.
-        unread: How many are unread afterwards, at most 1000.
+        unread: The number that is unread afterwards, at most 1000.
         next_before: The place to go on from, to older ones; None when the page is empty.
     """
 
@@ -221,8 +221,8 @@ class AgentDoor:
 
         Args:
             letter: The letter, which names the task and its owner.
-            post: What is stored, the letter among it.
-            agents: Who gets it.
+            post: The records to store, the letter among them.
+            agents: The agents that get it.
             opens: Whether it may open the task.
             thread: Of a post the newest letters of its thread before it, the newest first.
             quiet: Whether its sender waits for no answer.
@@ -264,14 +264,14 @@ class MailDesk:
     """The desk of one swarm; the callers have made sure that a mailbox's name is the caller's own.
 
     Attributes:
-        store: Where letters and threads are.
+        store: The store of letters and threads.
         swarm: The swarm.
-        mailboxes: Who has one: name to description.
+        mailboxes: The mailboxes: name to description.
         clock: Time and ids.
-        max_bytes: What the content of a letter may come to.
+        max_bytes: The size limit of a letter's content.
         admit: Called before something is stored with the mailbox that it counts for, and its
             bytes; raises what refuses it.
-        bell: Who waits for letters.
+        bell: The signal to those that wait for letters.
         agents: The swarm's agents.
     """
 

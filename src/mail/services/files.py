@@ -40,7 +40,7 @@ class NewFile(NamedTuple):
 
     Attributes:
         filename: Any name; see `safe_name`.
-        media_type: What it is said to be; guessed from the name if that says nothing.
+        media_type: Its media type; guessed from the name if that says nothing.
         request_id: The owner's name for this request, or no text: a repeat gets the first file.
     """
 
@@ -55,7 +55,7 @@ class Transfer(NamedTuple):
     Attributes:
         recipient_id: A mailbox, or no text.
         thread_id: A thread, or no text; exactly one of the two.
-        description: What is said about the file, or no text.
+        description: A description of the file, or no text.
         urgent, request_id: See `mail.services.desk.Draft`.
     """
 
@@ -72,10 +72,10 @@ class DeskFiles:
 
     Attributes:
         desk: The swarm's mail desk.
-        store: What is known of files.
+        store: The store of facts about files.
         blobs: Their contents.
-        max_bytes: What a file may come to.
-        expire_days: How long a file is kept.
+        max_bytes: The size limit of a file.
+        expire_days: The days that a file is kept.
         freed: Called with the mailbox that a file has counted for, and does no more.
     """
 

@@ -173,7 +173,7 @@ async def find_place(
     """Find out whose task a peer's mail is for; nothing but the id is taken from the peer.
 
     Args:
-        store: Where the tasks are.
+        store: The store of the tasks.
         swarm: The local swarm.
         message: The wrapper, which `check_peer_mail` has accepted.
         peer: The swarm that has sent it.

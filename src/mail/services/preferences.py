@@ -30,7 +30,7 @@ MAX_MEMORY_BYTES: Final = 16 * 1024
 
 MAX_MEMORIES: Final = 64
 _MOST_NAMES: Final = 4_096  # of a deleted memory the number of its last version is kept
-"""How many memories an owner may have beside those that the swarm declares."""
+"""The number of memories that an owner may have beside those that the swarm declares."""
 
 _PLACEHOLDER: Final = re.compile(rf"\{{memory:({MEMORY_NAME.pattern})\}}")
 _TRIES: Final = 8
@@ -154,9 +154,9 @@ class Memory(NamedTuple):
         value: Its text; the swarm's default where there is none.
         is_default: Nobody has changed it.
         version: The number of the newest version; 0 without any.
-        updated_at: When it was changed; None if never.
+        updated_at: The time of its last change; None if there was none.
         updated_by: The source of that, as `mail.db.preferences.VersionRow` has it.
-        waiting: How much feedback waits for it.
+        waiting: The number of pieces of feedback that wait for it.
     """
 
     name: str
@@ -182,9 +182,9 @@ class Memories:
 
     Attributes:
         store: An open store.
-        owner: Whose they are.
+        owner: Their owner.
         clock: The time.
-        defaults: What the swarm gives those that nobody has changed.
+        defaults: The swarm's texts of those that nobody has changed.
     """
 
     store: Store

@@ -25,7 +25,7 @@ class TeamLetter(NamedTuple):
 
     Attributes:
         sent: The letter.
-        route: Where it went, by the names of the team.
+        route: Its way, by the names of the team.
         reply: The teammate's reply, if it was waited for and came in time.
     """
 
@@ -66,7 +66,7 @@ class TeamDesk:
         """Send a message to one member of a team.
 
         Args:
-            caller: Who sends it.
+            caller: The sender.
             team_id: The team.
             to: The name of the member, or ``lead``.
             message: The text.
@@ -145,7 +145,7 @@ class TeamDesk:
         the time, and gets the same reply.
 
         Args:
-            seconds: How long to wait, counted from when the message was stored.
+            seconds: The length of the wait, counted from when the message was stored.
 
         The other arguments are those of `message`.
 

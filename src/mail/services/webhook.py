@@ -24,7 +24,7 @@ class WebhookNews:
     """Says what the webhook is told of a commit; a `mail.core.runtime.settings.News`.
 
     Args:
-        events: What is told: ``paused``, ``approval``, ``ended``.
+        events: The events to tell: ``paused``, ``approval``, ``ended``.
         clock: Time and ids.
     """
 

@@ -40,7 +40,7 @@ class SwarmParts:
         exclude_tools: The tools of the runtime that no agent has.
         approvals: By name, of which tools the calls wait for a person.
         teams: Its teams.
-        participants: Who has a mailbox in the swarm, and is no agent.
+        participants: Those with a mailbox in the swarm that are no agents.
     """
 
     entrypoint: str
@@ -100,12 +100,12 @@ class Status:
 
     Attributes:
         print_llm_streams: Whether models' text goes to the console.
-        action_override: What is called in place of actions.
+        action_override: The function that is called in place of actions.
         manual: Whether a driver steps the agents.
         draining: Whether new work is refused.
         closed: Whether all that wait have been told of that.
         degraded: Why the store fails at the moment.
-        abandoned: How many interrupted turns there are whose agents have not returned yet.
+        abandoned: The number of interrupted turns whose agents have not returned yet.
     """
 
     print_llm_streams: bool = True

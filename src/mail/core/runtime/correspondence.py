@@ -1,4 +1,4 @@
-"""What a task has to do with the swarm's participants: ``spec/SPEC.md``, chapter 23.
+"""A task's letters from and to the swarm's participants: ``spec/SPEC.md``, chapter 23.
 
 Agents and participants write to each other in letters (`mail.db.desk`), which are stored in the
 same transactions as the mail of the task. Beside the task it is kept who waits for whose answer.
@@ -26,7 +26,7 @@ _LONGEST_SUBJECT: Final = 1024
 _LONGEST_SHOWN: Final = 300
 _EARLIER: Final = "thread_letters"
 _LINE_ENDS: Final = {ord(sign): f"\\u{ord(sign):04x}" for sign in "\x7f\x85\u2028\u2029"}
-"""What JSON leaves as it is, though it may end a line."""
+"""Characters that JSON leaves as they are, though they may end a line."""
 _EARLIER_LETTERS: Final = 20
 _EARLIER_BYTES: Final = 16 * 1024
 _MISSED: Final = (
@@ -146,7 +146,7 @@ class ReceiptNews(NamedTuple):
         sender: The agent.
         name: The participant.
         state: ``shown``, ``acknowledged``, ``answered`` or ``overdue``.
-        note: What was said with an acknowledgement.
+        note: The note of an acknowledgement.
     """
 
     letter_id: str

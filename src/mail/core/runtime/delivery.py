@@ -106,7 +106,7 @@ class MailDelivery:
         """Add a message as it is.
 
         Args:
-            mail: What it is added to.
+            mail: The mail that it is added to.
             envelope: The message.
             control: The system's instruction to the turns that take it.
             silent: Leave out its event.

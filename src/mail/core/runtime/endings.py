@@ -1,4 +1,4 @@
-"""How a run ends: completed, paused, failed or cancelled; one terminal event each (MAIL-EVT-4).
+"""The ends of a run: completed, paused, failed or cancelled; one terminal event each (MAIL-EVT-4).
 
 Before that, the system may ask its finisher to end it.
 """
@@ -59,7 +59,7 @@ class Endings:
         Where everybody has acknowledged or ignored what came, that is the end (MAIL-TASK-26).
 
         Args:
-            change: What it belongs to.
+            change: The change that it belongs to.
             cycle: The agents that wait for one another, if that is why it has stalled.
         """
         handled = change.memory.handled
@@ -105,7 +105,7 @@ class Endings:
         """End a run with an answer; users' mail that still waits keeps it running (MAIL-TASK-11).
 
         Args:
-            change: What it belongs to.
+            change: The change that it belongs to.
             answer: The answer.
             subject: That of the final message.
             by: The agent that gives the answer; else the system does.

@@ -1,4 +1,4 @@
-"""What each agent has seen and said in each task: append-only, and flat in cost.
+"""The history of each agent in each task: append-only, and flat in cost.
 
 Entries are shared: with every list that an agent is given, and between its turns. They are
 read-only by contract. The store's rows are text that is written before anybody else has an entry,
@@ -46,8 +46,8 @@ class Histories:
     """The histories of active tasks, loaded from the store on first use.
 
     Args:
-        store: Where they are.
-        owner: Whose tasks they belong to.
+        store: Their store.
+        owner: The owner of their tasks.
         most: The bytes that they may take in memory; None for no limit.
     """
 
@@ -64,7 +64,7 @@ class Histories:
         """Return an agent's history; None when it is long or not in memory, and is to be `read`.
 
         Args:
-            key: Whose history.
+            key: The task and agent of the history.
             fresh: The task began in this process, so the store holds nothing that is not here.
         """
         history = self._lanes.get(key)

@@ -41,9 +41,9 @@ class Ledger:
         waiting: Those of any kind but ``agent``, by their keys.
         last: The number of the newest one.
         first: Whether an earlier version wrote the task, and the store has no ledger of it yet.
-        opened: What the store does not have yet, by its number.
-        closed: What the store is to remove.
-        settled: What the mail desk is to remove.
+        opened: The questions that the store does not have yet, by number.
+        closed: The questions that the store is to remove.
+        settled: The questions that the mail desk is to remove.
     """
 
     questions: dict[tuple[str, str], dict[str, Question]] = field(default_factory=dict)
@@ -178,7 +178,7 @@ class Ledger:
         Args:
             envelope: The message.
             swarm: The swarm that the ledger is kept in.
-            participants: Whose letters are not noted here.
+            participants: Participants, whose letters are not noted here.
         """
         sender = envelope.sender["address"]
         if envelope.sender["address_type"] != "agent" or sender in participants:

@@ -49,7 +49,7 @@ class DeskMail:
 
     Attributes:
         letter: The letter, which names the task and its owner.
-        post: What is stored with the messages for agents: the letter, and maybe more.
+        post: The records stored with the messages for agents: the letter, and maybe more.
         agents: The agents that get it.
         opens: Whether it may open the task.
         thread: Of a post the newest letters of its thread before it, the newest first.

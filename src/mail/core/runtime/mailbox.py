@@ -153,7 +153,7 @@ class Mailbox:
     """Waiting mail of one owner.
 
     Attributes:
-        large: What the long messages come to that wait or are worked on, in characters.
+        large: The size of long messages that wait or are worked on, in characters.
     """
 
     def __init__(self) -> None:

@@ -251,7 +251,7 @@ class PeerDoor:
         """Deliver a message to agents.
 
         Args:
-            change: What it belongs to.
+            change: The change that it belongs to.
             commit: Its commit.
             mail: The message.
             ends: The peer's part in the task has ended with it.
@@ -374,7 +374,7 @@ class PeerDoor:
         """Set the state in which a message finds or opens its task; tell whether a run begins.
 
         Args:
-            change: What it belongs to.
+            change: The change that it belongs to.
             envelope: The message.
             closed: Whether calls were closed with it, which nobody waits for any more.
         """
@@ -524,7 +524,7 @@ class PeerDoor:
         Args:
             row: The mail. After a delay, ``attempts`` and ``next_at`` are stored as they are here;
                 ``told`` is as it was before.
-            outcome: What became of it.
+            outcome: The outcome of its delivery.
 
         Raises:
             ShuttingDown: the runtime takes no more work.

@@ -1,4 +1,4 @@
-"""What a task has to do with other swarms: who wrote to whom, outgoing mail, who is known to wait.
+"""A task's relations to other swarms: its mail from and to them, and who is known to wait.
 
 It is stored with the task, as JSON, in the commits of mail that comes from there or goes there.
 """
@@ -41,12 +41,12 @@ class Peering:
         writers: The local agents that wrote to a peer, by its name.
         met: (local agent, agent of a peer) for all mail that came.
         contacts: Whom of a peer to write to: who wrote last, else who was written to first.
-        sent: How much mail there is for a peer, by its name.
-        taken: How much mail was taken, by the node that sent it.
+        sent: The number of messages for a peer, by its name.
+        taken: The number of messages taken, by the node that sent them.
         plain: The peers that have written without saying from which node.
         known: The latest report of each other node; see `mail.core.runtime.waiting`.
         firsthand: The nodes whose latest report is their own word.
-        told: What each node that has written knows of reports: (node, time) of each.
+        told: The reports that each node that has written knows: (node, time) of each.
         news: Whether reports came since the last time that others were told.
         own: The latest report of this side.
         closed: Whether the task has ended in the swarm of its owner, and so everywhere.

@@ -1,4 +1,4 @@
-"""Who may write to whom, and who may call what. Pure rules (MAIL-TOOL-1 to 4)."""
+"""The rules of who may write to whom and call which tools; pure functions (MAIL-TOOL-1 to 4)."""
 
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -24,7 +24,7 @@ def allowed_target(
     """Return the name of an agent that the sender may write to: local, or ``agent@swarm``.
 
     Args:
-        sender: Who wants to write.
+        sender: The agent that wants to write.
         target: To whom.
         agents: The local agents.
         swarm: The local swarm.

@@ -53,7 +53,7 @@ class TaskLoader:
 
         Args:
             task: The task.
-            row: What has been read of it before.
+            row: Its row, if it was read before.
 
         Raises:
             UnknownTask: the store does not have it.

@@ -79,12 +79,12 @@ class MAILRuntime(Federation, RuntimeViews):
             of their own.
         enable_db_agent_histories: Kept for compatibility; whether state lasts is the store's doing.
         print_llm_streams: Whether pieces of model calls are printed to standard output.
-        store: Where everything is kept; memory when absent. It is shared, not owned.
+        store: The store of all state; memory when absent. It is shared, not owned.
         settings: Limits.
         clock: Time and ids.
         gateway: The way to other swarms; used when ``enable_interswarm`` is set.
         teams: The swarm's teams.
-        participants: Who has a mailbox beside the agents.
+        participants: Those with a mailbox beside the agents.
         ring: Called with the names of those who have got letters, to wake them.
         blobs: Leads to the contents of files that come with letters, for a swarm's name.
 

@@ -146,11 +146,11 @@ class RuntimeSettings:
         exposed: The agents that mail of other swarms may reach, among those with
             ``enable_entrypoint`` or ``enable_interswarm``. None for all of these.
         stream_buffer: Events buffered per stream; a slower reader catches up from the store.
-        memories: What named memories hold that nobody has changed, by name.
+        memories: The texts of memories that nobody has changed, by name.
         hint_pause: Seconds after which other swarms hear that nothing goes on in a task but
             waiting, if no mail has told them; it doubles when they do not answer.
-        news: What the webhook is told; None without one.
-        quota: What the owners of tasks may store; None for no limit.
+        news: The events that the webhook is told; None without one.
+        quota: The limit on the storage of tasks' owners; None for no limit.
     """
 
     max_steps: int | None = None

@@ -1,4 +1,4 @@
-"""What subjects add to the changes of a task: federation, letters, teams, pauses, manual mode.
+"""Additions of subjects to changes of a task: federation, letters, teams, pauses, manual mode.
 
 Each is a module of its own with a class derived from `TaskSubject`, which the runtime makes and
 registers. The end of a turn, the end of a run and the commit call them `together`, and name none.

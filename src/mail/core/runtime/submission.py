@@ -80,8 +80,8 @@ class RunRequest(NamedTuple):
         streamed: Whether the caller will read the run's events.
         stream_tokens: Whether it also wants ``model_delta`` events (MAIL-EVT-9).
         awaited: Whether the caller waits for the answer.
-        offer: What the caller lends the swarm's entrypoint. None keeps what a run that is not over
-            has, and lends nothing to a new one. A message into a running task cannot bring one.
+        offer: The caller's tools and instructions for the entrypoint. None keeps those of a run
+            that is not over. A message into a running task cannot bring one.
         once: The caller's idempotency key, stored with the acceptance or not at all; its task,
             message and first event are filled in.
         memories: Rows of the owner's that are stored with the acceptance, too.

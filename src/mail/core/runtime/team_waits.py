@@ -25,11 +25,11 @@ class WaitDraft(NamedTuple):
     """A wait that a handler wants, once its turn is stored.
 
     Attributes:
-        teammate: Whose reply is waited for.
-        called: What the teammate is called in the team.
+        teammate: The teammate whose reply is awaited.
+        called: The teammate's name in the team.
         ref: The payload's id of the message that asks for it.
         told: The result of the call as far as it is known: the message's id and so on.
-        seconds: How long.
+        seconds: The length of the wait.
     """
 
     teammate: str
@@ -49,7 +49,7 @@ class TeamWait:
 
     Attributes:
         row: The open call, as it is stored.
-        draft: What is waited for.
+        draft: The wait.
         until: The time at which it ends.
         control: The instruction to the turn that goes on with the result.
         timer: Ends it in time; none until it is stored.
@@ -92,7 +92,7 @@ class TeamWait:
 
     @property
     def teammate(self) -> str:
-        """Whose reply is waited for."""
+        """The teammate whose reply is awaited."""
         return self.draft.teammate
 
     def remaining(self, now: str) -> float:

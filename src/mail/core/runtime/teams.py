@@ -28,7 +28,7 @@ from mail.errors import StoreError
 logger = logging.getLogger(__name__)
 
 _NOT_OPENED: Final = "interrupted"
-"""What a wait ends with that cannot begin, because something more urgent has come."""
+"""The end of a wait that cannot begin, because something more urgent has come."""
 
 
 @dataclass(slots=True, eq=False)

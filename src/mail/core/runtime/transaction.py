@@ -43,7 +43,7 @@ _LONGEST_PAUSE: Final = 2.0
 _NOTHING: Final = Receipt(0, ())
 
 OFFERS: Final = ("mail:offers",)
-"""Where the offers of tasks are, among their owners' memories."""
+"""The namespace of tasks' offers, among their owners' memories."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,14 +76,14 @@ class TaskChange:
         turn: The turn that ends with it.
         patient: Whether it is tried again until it is stored, when the store fails; the first
             failure is raised else, and when the runtime stops.
-        commit: What is stored beside the mail and the ending.
+        commit: The records beside the mail and the ending.
         ending: The end of a run.
-        waiter: Who waits for an end from now on.
+        waiter: The one who waits for an end from now on.
         read: The ids of users' messages that are answered, or are to be by an ending.
         came: The ids of users' messages that come with it.
-        applied: What is done when it is stored, before its events are published.
-        later: What is done after that, when the next change may come.
-        receipt: What the store gave out.
+        applied: The calls once it is stored, before its events are published.
+        later: The calls after that, when the next change may come.
+        receipt: The store's receipt.
 
     Raises:
         StoreConflict: when it begins or ends: the turn's mail or the task is not there any more.

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic_core import from_json, to_json
 
 ResponseType = Literal["broadcast", "response", "request"]
-"""How the words that end a manual step are sent."""
+"""The kind of message that the last words of a manual step become."""
 
 
 class ControlKind(StrEnum):
@@ -43,11 +43,11 @@ class ManualStep(NamedTuple):
         ref: The step's own id; its caller waits under it.
         response_type: broadcast, response or request.
         targets: The agents that get the words, or ``("all",)``.
-        payload: What the driver adds to the agent's buffered mail.
+        payload: The driver's addition to the agent's buffered mail.
         llm: The model of this step in place of the agent's own.
         system: The system prompt of this step in place of the agent's own.
         ctx_ratio: The step's ``dynamic_ctx_ratio``; 0 for the runtime's.
-        calls: How often the agent has been called in this step, with the running call.
+        calls: The number of calls of the agent in this step, with the running one.
     """
 
     ref: str

@@ -1,4 +1,4 @@
-"""What a turn produces: the agent's reply, the handlers' outcomes, and what it will commit."""
+"""The result of a turn: the agent's reply, the handlers' outcomes, and the records to commit."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ REPLY_KEY: Final = "reply"
 _INVALID_SHOWN: Final = 2000
 _CAME_IN: Final = {"completion", "responses"}
 _LISTED: Final = len("[,,],")
-"""What a call has in a JSON list of calls beside its name, its id and its arguments."""
+"""The parts of a call in a JSON list of calls beside its name, its id and its arguments."""
 _PRIVATE: Final = {"acknowledge_broadcast": "note", "ignore_broadcast": "reason"}
 """Arguments that no event shows (MAIL-TOOL-13)."""
 
@@ -83,7 +83,7 @@ class ToolOutcome(NamedTuple):
         memories: Memory entries to store.
         completes: The final answer, when the call ends the task.
         reprompt: Why the agent must be called again.
-        wait: What the call waits for; it has no result before.
+        wait: The wait of the call; it has no result before its end.
         handled: That the agent has ``acknowledged`` or ``ignored`` what it read, if it has.
     """
 
@@ -336,9 +336,9 @@ class TurnResult:
         """Log every call with its reasoning; a call without any points to the last that had some.
 
         Args:
-            agent: Whose calls they are.
+            agent: The agent that made the calls.
             reply: The reply that they are in.
-            duration_ms: How long the agent took to make it.
+            duration_ms: The time that the agent took to make it.
         """
         reasoned: str | None = None
         now, caller = self.now(), to_json(agent).decode()

@@ -1,4 +1,4 @@
-"""What can be seen of a runtime at a glance: active tasks and the newest finished ones."""
+"""A runtime at a glance: active tasks and the newest finished ones."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class RunEnd:
 
     Attributes:
         seq: The number of the terminal event.
-        at: When it ended.
+        at: The time of the end.
         body: The answer, or the reason why there is none.
         subject: The subject of the final message.
         status: completed, paused, failed or cancelled.

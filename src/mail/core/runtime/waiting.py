@@ -39,8 +39,8 @@ class Report(NamedTuple):
     Attributes:
         node: The name of its runtime, as in ``task_contributors``.
         at: The node's own time; of two reports of a node the later one counts.
-        sent: How much mail agents and runtimes elsewhere must take, by swarm.
-        taken: How much mail it has taken, by node.
+        sent: The number of messages that agents and runtimes elsewhere must take, by swarm.
+        taken: The number of messages that it has taken, by node.
         asks: The open requests of its own agents, as (who asked, who was asked) with their swarms.
         acts: Whether somebody waits for the node's answer, so that it can be asked to finish.
     """

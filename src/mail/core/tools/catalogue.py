@@ -16,7 +16,7 @@ from mail.errors import ToolError
 Audience = Literal["agent", "supervisor"]
 
 MAX_DISCOVERY_URLS: Final = 16
-"""How many servers one call may ask which swarms they list."""
+"""The number of servers that one call may ask for their swarms."""
 
 
 class _Arguments(BaseModel):
@@ -213,11 +213,11 @@ class ToolSpec(NamedTuple):
     """One tool of the catalogue.
 
     Attributes:
-        name: What models call it; ``help/<name>.md`` explains it, and the table of
+        name: Its name for models; ``help/<name>.md`` explains it, and the table of
             `mail.core.runtime.handlers` has its handler.
         model: Its arguments.
-        audience: Who is offered it: every agent with targets, or supervisors only.
-        description: What models are told about it.
+        audience: The agents that are offered it: all with targets, or supervisors only.
+        description: Its description for models.
         extra: Whether agents get it beside the documented set of ``create_mail_tools``.
         recalls: Whether its result holds what others have written.
         interswarm: Whether it is for agents with ``enable_interswarm`` only.
@@ -385,7 +385,7 @@ BUILTIN_TOOLS: Final = frozenset(
 """Tools that a provider runs itself: they are logged and need no result."""
 
 PASSIVE: Final = BUILTIN_TOOLS | {TEXT_TOOL}
-"""What a model did or said without calling a tool of its agent."""
+"""A model's words or deeds without a call of a tool of its agent."""
 
 A = TypeVar("A", bound=BaseModel)
 

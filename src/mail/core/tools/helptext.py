@@ -1,4 +1,4 @@
-"""What the ``help`` tool tells an agent: pages from ``help/`` and the packaged specification."""
+"""The pages of the ``help`` tool: from ``help/`` and the packaged specification."""
 
 from collections.abc import Iterable, Sequence
 from functools import cache

@@ -1,4 +1,4 @@
-"""What the caller of a run lends the agent that it talks to: tools of its own, and instructions."""
+"""The tools and instructions that the caller of a run lends the agent that it talks to."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ class Offer:
         tools: Declarations of functions that the caller runs itself: a call of one of them pauses
             the task, and the caller resumes it with the result.
         instructions: Follows the agent's own system prompt.
-        force: What the agent must do when it takes the caller's message or results:
+        force: The agent's duty when it takes the caller's message or results:
             ``"required"`` (call one of ``tools``), the name of one of them, or None.
         parallel: Whether one reply may call several of them.
         names: The names of the tools.

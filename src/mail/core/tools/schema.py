@@ -29,7 +29,7 @@ def pydantic_model_to_tool(
     Args:
         model_cls: The model of the tool's arguments.
         name: The tool's name; the model's by default.
-        description: What the tool does; the model's docstring by default.
+        description: The tool's description; the model's docstring by default.
         style: The chat-completions or the Responses layout.
     """
     title = name or model_cls.__name__

@@ -19,7 +19,7 @@ from mail.errors import ConfigError, StoreError
 T = TypeVar("T")
 
 ANSWER_SECONDS: Final = 10.0
-"""How long the database may take over one step of the store's work before it counts as away."""
+"""The deadline of one step of the store's work, after which the database counts as away."""
 
 _ATTEMPTS: Final = 5
 _FIRST_PAUSE: Final = 0.05

@@ -1,4 +1,4 @@
-"""What PostgreSQL writes otherwise than SQLite: see `mail.db.driver.Dialect`.
+"""PostgreSQL's dialect: its differences from SQLite, see `mail.db.driver.Dialect`.
 
 Times are timestamps, with their text beside them where a timestamp would not give it back; JSON is
 JSONB in the documented tables. ``created_at`` and ``updated_at`` are the database's time. NUL

@@ -160,7 +160,7 @@ class PostgresDriver:
         await asyncio.to_thread(self._close)
 
     async def claim_swarm(self, swarm: str) -> None:
-        """See `Driver.claim_swarm`. Without a claim at the start there is none now."""
+        """Claim as `Driver.claim_swarm` says. Without a claim at the start there is none now."""
         session = self._opened()
         if session.keeper is None:
             return
@@ -251,7 +251,7 @@ class PostgresDriver:
         return self._session
 
     async def read(self, verb: Callable[[], Verb[T]]) -> T:
-        """See `Driver.read`. Each of its statements sees one moment."""
+        """Read as `Driver.read` says. Each of its statements sees one moment."""
         return await self._opened().reader.run(partial(run_verb, verb))
 
     async def transaction(self, verb: Callable[[], Verb[T]]) -> T:

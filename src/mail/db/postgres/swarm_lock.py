@@ -22,7 +22,7 @@ from mail.db.records import SwarmClaim
 from mail.errors import StoreLocked
 
 _PATIENCE: Final = "3s"
-"""How long a predecessor's session may take to end."""
+"""The time for a predecessor's session to end."""
 
 _SETTINGS: Final = {
     "lock_timeout": _PATIENCE,

@@ -17,7 +17,7 @@ from mail.errors import StoreError
 T = TypeVar("T")
 
 REFUSALS: Final = (sqlite3.Error, UnicodeEncodeError, OverflowError)
-"""What Python's module raises for statements and values that cannot be."""
+"""The errors of Python's module for statements and values that cannot be."""
 
 _BUSY_SECONDS: Final = 5.0
 _CHECKPOINT_PAGES: Final = 4000

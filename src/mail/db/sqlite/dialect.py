@@ -1,4 +1,4 @@
-"""What SQLite writes otherwise than PostgreSQL: see `mail.db.driver.Dialect`."""
+"""SQLite's dialect: its differences from PostgreSQL, see `mail.db.driver.Dialect`."""
 
 import json
 from collections.abc import Sequence

@@ -88,7 +88,7 @@ class SQLiteDriver:
         await asyncio.to_thread(self._close)
 
     async def claim_swarm(self, swarm: str) -> None:
-        """See `Driver.claim_swarm`. An owner of the whole file has every swarm in it."""
+        """Claim as `Driver.claim_swarm` says. An owner of the whole file has every swarm in it."""
         if self._lock:
             await asyncio.to_thread(self._lock.claim, swarm)
 
@@ -174,7 +174,7 @@ class SQLiteDriver:
         return self._session
 
     async def read(self, verb: Callable[[], Verb[T]]) -> T:
-        """See `Driver.read`. It sees one moment, whatever is committed meanwhile."""
+        """Read as `Driver.read` says. It sees one moment, whatever is committed meanwhile."""
         session = self._opened()
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(session.threads, _read, session.readers, verb)

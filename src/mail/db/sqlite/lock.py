@@ -34,7 +34,7 @@ _SWARMS: Final = 2**40
 """So many bytes behind `_WHOLE` stand for swarms."""
 
 _PATIENCE_SECONDS: Final = 15.0
-"""How long a starting owner waits for others that start at the same moment."""
+"""The wait of a starting owner for others that start at the same moment."""
 _POLL_SECONDS: Final = 0.02
 _LONGEST_NAME: Final = 48
 _ENDING: Final = ".lock"

@@ -30,15 +30,15 @@ Work = Callable[[sqlite3.Cursor], T]
 """A unit of work: runs inside a transaction that somebody else begins and commits."""
 
 WAIT_SECONDS: Final = 5.0
-"""How long a commit waits for other processes at most."""
+"""The longest wait of a commit for other processes."""
 
 _TURN_SECONDS: Final = 0.01
 """For how long a process commits before it looks whether others wait."""
 _LONGEST_PAUSE: Final = 0.002
 _COURTESY_SECONDS: Final = 0.02
-"""How long it lets them go first at most: they look more often than that, if they live."""
+"""The longest time that it lets them go first: they look more often than that, if they live."""
 _PRIMARY: Final = 0xFF
-"""What is left of an SQLite error code without its details."""
+"""The mask of an SQLite error code without its details."""
 
 
 class _Unit(NamedTuple):

@@ -36,7 +36,7 @@ CLASSIFICATIONS: Final = ("respond", "notify", "ignore")
 
 _MOST_FETCHED: Final = 200
 _THREADS: Final = ThreadPoolExecutor(2, thread_name_prefix="mail-email")
-"""What strangers wrote, and servers that do not answer, keep no threads of others; none is begun
+"""Texts of strangers, and servers that do not answer, keep no threads of others; none is begun
 before there is work."""
 _NEW: Final = ("", "new")
 _NOBODY: Final = (
