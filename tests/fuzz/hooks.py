@@ -1,7 +1,8 @@
 """What schemathesis has to know of the served swarm, and a check that it does not have.
 
 Loaded by the ``schemathesis`` command, through ``SCHEMATHESIS_HOOKS``. ``FUZZ_ROLE`` is the role of
-the run's token; empty without one.
+the run's token; empty without one. ``FUZZ_DEFINITION`` is a swarm that can be loaded: this process
+loads nothing of the server.
 
 A request that fits the document must not be answered with 400. Some facts are of a place and a
 time and cannot be in the document, so requests that are to fit get them from here: which agents
@@ -18,7 +19,6 @@ import requests
 import schemathesis
 
 from mail.core.suggest import did_you_mean
-from tests.support.till import definition
 
 ROLE = os.environ.get("FUZZ_ROLE", "")
 ENTRYPOINT = "supervisor"
@@ -53,7 +53,7 @@ def _complete(case: Any) -> None:
         known = {name: case.body[name] for name in ("model", "stream") if name in case.body}
         case.body = {"input": "hello", **known}  # OpenAI's reference says what an input may be
     if case.operation.path == "/swarms/load":
-        case.body["json"] = definition()
+        case.body["json"] = os.environ["FUZZ_DEFINITION"]
     if case.operation.path in ("/swarms", "/swarms/register"):
         # Whether a server answers there cannot be in the document; `tests.fuzz.server` has one.
         names = {"name": f"swarm-{len(case.body['name']) % 9}", "base_url": "http://peer.example"}

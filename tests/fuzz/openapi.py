@@ -10,8 +10,9 @@ import yaml
 
 from tests.fuzz.target import ROOT, Target
 from tests.server.kit import CALLERS, TOKENS
+from tests.support.till import definition
 
-__all__ = ["WHO", "Findings", "run"]
+__all__ = ["FOR_NOBODY", "PHASES", "WHO", "Findings", "run"]
 
 WHO = ("admin", "alice", "swarm", "nobody")
 _REFUSALS = """[checks.negative_data_rejection]
@@ -23,7 +24,13 @@ include-path = "/approvals/events"
 max-stream-events = 1
 """
 """A stream that does not end is read up to its first event, which comes at once: see `server`."""
+_METHODS = """[phases.coverage]
+unexpected-methods = []
+"""
+"""One run tries methods that a path has not: they are refused before anybody asks who calls."""
 PHASES = "examples,coverage,fuzzing,stateful"
+FOR_NOBODY = "examples,coverage"
+"""Who may do nothing is refused each kind of wrong request, and learns nothing to go on with."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,9 @@ class Findings:
     text: str
 
 
-def run(shot: Target, who: str, folder: Path, *, examples: int, seed: int) -> Findings:
+def run(
+    shot: Target, who: str, folder: Path, *, examples: int, seed: int, phases: str = PHASES
+) -> Findings:
     """Run every check in every phase over the document that the server serves.
 
     Args:
@@ -43,15 +52,17 @@ def run(shot: Target, who: str, folder: Path, *, examples: int, seed: int) -> Fi
         folder: Where the settings of the run are written.
         examples: How many requests each phase makes up for one operation.
         seed: What they are made up from.
+        phases: What is tried.
     """
     known = who in TOKENS
     settings = folder / f"{who}.toml"
-    settings.write_text(_REFUSALS + (_settings(folder) if who == "alice" else "") + _ENDLESS)
+    own = _settings(folder) if who == "alice" else _METHODS
+    settings.write_text(_REFUSALS + own + _ENDLESS)
     command = [
         *(sys.executable, "-m", "schemathesis.cli", "--config-file", str(settings), "run"),
         # From its URL the same document would do, but its own route would be left out.
         *(str(ROOT / "spec" / "openapi.yaml"), "--url", shot.url),
-        *("--checks", "all", "--phases", PHASES),
+        *("--checks", "all", "--phases", phases),
         *("--max-examples", str(examples), "--seed", str(seed), "--no-shrink", "--no-color"),
         *("--request-timeout", "20", "--generation-database", "none", "--warnings", "off"),
     ]
@@ -63,6 +74,7 @@ def run(shot: Target, who: str, folder: Path, *, examples: int, seed: int) -> Fi
         SCHEMATHESIS_HOOKS="tests.fuzz.hooks",
         FUZZ_ROLE=CALLERS[who][0] if known else "",
         FUZZ_AUTHORIZATION=f"Bearer {TOKENS[who]}" if known else "",
+        FUZZ_DEFINITION=definition(),
     )
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False
