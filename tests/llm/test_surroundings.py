@@ -1,6 +1,7 @@
 """Addresses and keys in the environment: what is wrong is told before anything leaves."""
 
 import importlib
+import os
 import socket
 from typing import Any
 
@@ -11,7 +12,12 @@ from mail.errors import ModelError
 from mail.llm.ask import collect
 from mail.llm.litellm_model import LiteLLMModel, load_library
 from mail.llm.profiles import profile_of
-from mail.llm.provider_env import configured_address
+from mail.llm.provider_env import (
+    ModelUse,
+    configured_address,
+    forget_empty_keys,
+    model_problem,
+)
 from mail.llm.request import ModelReply
 from mail.llm.retry import RetryPolicy
 from mail.redaction import redact_foreign as redact
@@ -39,15 +45,40 @@ async def refused(**changes: object) -> ModelError:
     return caught.value
 
 
+@pytest.mark.parametrize("tool_format", FORMATS)
 @pytest.mark.parametrize("model", ["openai/gpt-5-mini", "gpt-5-mini"])
 async def test_without_a_key_nothing_is_sent_to_openai(
-    provider: FakeProvider, monkeypatch: pytest.MonkeyPatch, model: str
+    provider: FakeProvider, monkeypatch: pytest.MonkeyPatch, model: str, tool_format: str
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY")
-    error = await refused(model=model, tool_format="responses")
+    error = await refused(model=model, tool_format=tool_format)
     assert str(error).startswith("model call failed: OPENAI_API_KEY is not set")
     assert error.status == 401
     assert provider.requests == []
+
+
+@pytest.mark.parametrize(
+    ("model", "variable"), [("openai/gpt-5-mini", "OPENAI_API_KEY"), (CLAUDE, "ANTHROPIC_API_KEY")]
+)
+@pytest.mark.parametrize("key", ["sk-…", "sk-two\nlines"])
+async def test_a_key_that_no_header_can_carry_is_named_and_not_shown(
+    provider: FakeProvider, monkeypatch: pytest.MonkeyPatch, model: str, variable: str, key: str
+) -> None:
+    monkeypatch.setenv(variable, key)
+    error = await refused(model=model)
+    assert str(error).startswith(f"model call failed: {variable} is no key")
+    assert key not in str(error)
+    assert provider.requests == []
+
+
+def test_a_key_without_any_text_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENROUTER_API_KEY", "")
+    monkeypatch.setenv("MISTRAL_API_KEY", "sk-mistral")
+    forget_empty_keys()
+    use = ModelUse("a", "openrouter/x/y", "completions", use_proxy=False)
+    problem = model_problem(load_library(), use, in_name=False)
+    assert problem == "OPENROUTER_API_KEY is not set"
+    assert os.environ["MISTRAL_API_KEY"] == "sk-mistral"
 
 
 @pytest.mark.parametrize("tool_format", FORMATS)

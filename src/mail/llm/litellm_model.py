@@ -29,6 +29,7 @@ from mail.llm.profiles import (
 from mail.llm.provider_env import (
     check_surroundings,
     configured_address,
+    forget_empty_keys,
     is_ready_at_once,
     provider_of,
 )
@@ -93,6 +94,7 @@ def load_library() -> Any:
     with _IMPORTING, importing_much():
         for name, value in _ENVIRONMENT.items():
             os.environ.setdefault(name, value)
+        forget_empty_keys()
         for message in _OWN_WARNINGS:
             warnings.filterwarnings("ignore", message=message)
         litellm = importlib.import_module("litellm")
@@ -242,7 +244,6 @@ class LiteLLMModel(LibraryModel):
         check_surroundings(
             litellm,
             request.model,
-            request.tool_format,
             in_name=in_name,
             endpoint=request.endpoint,
         )

@@ -42,6 +42,16 @@ _BAD_REQUEST: Final = 400
 _UNAUTHORIZED: Final = 401
 
 
+def forget_empty_keys() -> None:
+    """Take keys without any text out of the environment, where the library counts them as set.
+
+    A copy of ``.env.example`` that nobody has filled in leaves such ones.
+    """
+    for name in [name for name, value in os.environ.items() if not value]:
+        if name.endswith(_KEY_SUFFIX):
+            del os.environ[name]
+
+
 def proxy_configured() -> bool:
     """Tell whether the environment names a LiteLLM proxy."""
     return bool(os.environ.get(_PROXY_ADDRESS))
@@ -50,7 +60,6 @@ def proxy_configured() -> bool:
 def check_surroundings(
     litellm: Any,
     model: str,
-    tool_format: ToolFormat,
     *,
     in_name: bool,
     endpoint: Endpoint = DEFAULT_ENDPOINT,
@@ -60,7 +69,6 @@ def check_surroundings(
     Args:
         litellm: The library.
         model: The model's name.
-        tool_format: The agent's tool format.
         in_name: Whether the call carries the token of whoever asked.
         endpoint: The agent's own address and key.
 
@@ -83,9 +91,9 @@ def check_surroundings(
     if provider == _PROXY and not in_name:
         # The library would send the key of OpenAI to the proxy.
         _check_key(_PROXY_KEY, litellm.api_key)
-    # With the other format OpenAI's own client says so, and knows more kinds of keys.
-    if provider == _OPENAI and tool_format == "responses" and not os.environ.get(_IDENTITY):
+    if provider == _OPENAI and not os.environ.get(_IDENTITY):
         _check_key(_OPENAI_KEY, litellm.api_key or litellm.openai_key)
+    _check_text(f"{provider.upper()}{_KEY_SUFFIX}")
     missing = _own_missing(litellm, model, provider)
     if missing.endswith(_KEY_SUFFIX):
         _check_key(missing, None)
@@ -172,7 +180,7 @@ def model_problem(litellm: Any, use: ModelUse, *, in_name: bool) -> str | None:
     """
     model = _full_name(use)
     try:
-        check_surroundings(litellm, model, use.tool_format, in_name=in_name, endpoint=use.endpoint)
+        check_surroundings(litellm, model, in_name=in_name, endpoint=use.endpoint)
     except ModelError as error:
         return str(error).removeprefix(_FAILED)
     if (problem := name_problem(litellm, model)) is not None:
@@ -256,6 +264,14 @@ def _check_key(variable: str, given: str | None) -> None:
     if not given and not os.environ.get(variable):
         text = f"{variable} is not set; set it (to any text if the address needs no key)"
         raise _refused(text, _UNAUTHORIZED)
+    _check_text(variable)
+
+
+def _check_text(variable: str) -> None:
+    """Refuse a key that no header can carry, such as the dots of an example."""
+    value = os.environ.get(variable, "")
+    if not (value.isascii() and value.isprintable()):
+        raise _refused(f"{variable} is no key: it has characters that keys do not have")
 
 
 def _refused(text: str, status: int = _BAD_REQUEST) -> ModelError:
