@@ -212,10 +212,12 @@ async def scripted(url: str, approval_id: str) -> None:
     code, out, _ = await run("/approvals", approval_id)
     assert code == 0 and '    "to":\n      ben\n' in out
     assert f"mail client {url} approve {approval_id} | edit {approval_id} JSON" in out
-    code, _, err = await run("message", "send", "-tid", "scripted")
+    code, _, err = await run("message", "send")
     assert code == 3 and "breakpoint_tool_call" not in err
-    assert f"continue with: mail client {url} approve " in err
-    assert (await run("task-delete", "scripted", "--cancel"))[0] == 0
+    held, *_ = re.findall(rf"continue with: mail client {url} approve (\S+)", err)
+    _, out, _ = await run("reject", held)
+    [task_id] = re.findall(r"send ignored; task ([0-9a-f-]{36}) ", out)
+    assert (await run("task-delete", task_id, "--cancel"))[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,9 @@ async def _decide(
         _check_open(await session.client.get_approval(approval["approval_id"]))
         raise
     action, status = approval["action_request"]["action"], told["approval"]["status"]
-    task = f"task {short_id(task_id)} {told['task']['status']}"
+    # Only the prompt follows the task and completes its id; other commands take whole ones.
+    name = short_id(task_id) if session.at_prompt else task_id
+    task = f"task {name} {told['task']['status']}"
     code = session.tell(arguments, told, one_line(f"{action} {status}; {task}"))
     if not follows or session.wants_json(arguments):
         return code
