@@ -55,11 +55,11 @@ async def outage(
 ) -> None:
     """Take the database away, give it back, and wait until every caller is served again."""
     asked, before = len(place.evidence.requests()), memory(place)
-    await asyncio.to_thread(WAYS[way].take, cluster)
-    # The others may all wait in the middle of a COMMIT, and then get their 200 late.
-    callers.append(Caller(place, "late"))
-    group.create_task(callers[-1].work())
     try:
+        await asyncio.to_thread(WAYS[way].take, cluster)
+        # The others may all wait in the middle of a COMMIT, and then get their 200 late.
+        callers.append(Caller(place, "late"))
+        group.create_task(callers[-1].work())
         await asyncio.sleep(SECONDS)
         spent = len(place.evidence.requests()) - asked
         async with place.client() as client:

@@ -215,6 +215,7 @@ async def test_a_model_that_thought_in_silence_is_asked_once_more(thinker: Think
 async def test_the_deadline_includes_the_preparation(monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
     monkeypatch.setattr(litellm_model, "load_parts", lambda wires: go_on.wait(30.0))
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-any")
     load_parts()
     begun = asyncio.get_running_loop().time()
     try:

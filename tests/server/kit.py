@@ -308,6 +308,8 @@ class Server(uvicorn.Server):
                     await server.wait_closed()
         for task in state.tasks:
             task.cancel()
+        for connection in list(state.connections):  # made while the server closed, or stuck
+            connection.transport.abort()
         await self.lifespan.shutdown()
 
     @property

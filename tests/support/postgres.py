@@ -32,7 +32,7 @@ class Unavailable(Exception):
 
 
 class Cluster:
-    """A server with fsync on; `dsn` and `schema` make room on it."""
+    """A server, without fsync: tests kill processes, not machines. `dsn` and `schema` make room."""
 
     def __init__(self) -> None:
         self._bin = find_binaries()
@@ -54,7 +54,7 @@ class Cluster:
             self._process = subprocess.Popen(
                 [
                     str(self._bin / "postgres"),
-                    *("-D", str(self.folder / "data"), "-p", str(self.port), "-c", "fsync=on"),
+                    *("-D", str(self.folder / "data"), "-p", str(self.port), "-c", "fsync=off"),
                     *("-c", "listen_addresses=127.0.0.1", "-c", "max_connections=200"),
                     *("-c", f"unix_socket_directories={self.folder}"),
                 ],
