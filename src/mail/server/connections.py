@@ -140,7 +140,7 @@ class Connection(asyncio.Protocol):
             if client.since is None:
                 client.since = self._loop.time()
             client.unread += len(data)
-            if b"pgrade:" in data:
+            if client.unread > 0 and data.find(b"pgrade:", 0, _HEAD_BYTES) >= 0:
                 head, end, body = data.partition(b"\r\n\r\n")
                 data = _OFFER.sub(b"", head) + end + body
         self.http.data_received(data)
