@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import mail
+from tests.layout.import_alone import reachable
 
 SOURCE = Path(mail.__file__).parent
 LINES_OF_A_FUNCTION = 60
@@ -63,17 +64,6 @@ def _is_package(name: str) -> bool:
     return modules()[name][0].name == "__init__.py"
 
 
-def _reachable(start: str, graph: dict[str, set[str]]) -> set[str]:
-    seen: set[str] = set()
-    waiting = list(graph[start])
-    while waiting:
-        name = waiting.pop()
-        if name not in seen:
-            seen.add(name)
-            waiting += graph[name]
-    return seen
-
-
 def test_no_module_imports_itself_by_way_of_others() -> None:
     """A package's lazy ``__init__`` is no import; one inside a function, or for types, is."""
     direct = imports()
@@ -81,7 +71,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
         name: set() if _is_package(name) else {one for one in direct[name] if not _is_package(one)}
         for name in modules()
     }
-    assert {name for name in graph if name in _reachable(name, graph)} == set()
+    assert {name for name in graph if name in reachable(name, graph)} == set()
 
 
 def _lonely() -> set[str]:
