@@ -8,7 +8,7 @@ import sys
 import typing
 from collections.abc import Awaitable, Callable, Mapping
 from copy import deepcopy
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypeGuard, overload
 
 from pydantic import BaseModel, ValidationError
 
@@ -88,7 +88,7 @@ def _is_coroutine_function(callback: Callable[..., Any]) -> bool:
 _SHOWN = 5
 
 
-def is_model(value: object) -> bool:
+def is_model(value: object) -> TypeGuard[type[BaseModel]]:
     """Tell whether something is the class of a pydantic model."""
     return isinstance(value, type) and issubclass(value, BaseModel)
 
@@ -576,11 +576,11 @@ def _choose_model(
         raise ConfigError(f"Action '{title}' cannot specify both model= and parameters=.")
     if parameters is not None:
         return None
-    found: Any = model
+    found: object = model
     if found is None:
         # Text annotations may have names that only exist elsewhere.
         with contextlib.suppress(NameError, TypeError):
             found = typing.get_type_hints(function).get(arguments[0])
     if not is_model(found):
         raise ConfigError(f"Action '{title}' must provide either a model= or parameters=.")
-    return found  # type: ignore[no-any-return]
+    return found
