@@ -576,7 +576,7 @@ async def play(crowd: Crowd) -> None:
     """Let agents work on a task until it is over everywhere."""
     async with crowd.network as network:
         run = await network.sides["harbour"].runtime().open_run(RunRequest(message=question()))
-        await run.result(10)
+        await run.result(60)  # as long as a busy machine may take: who hangs, hangs longer
         await is_still(network)
         async with asyncio.timeout(20):
             while await unfinished(network):
