@@ -589,6 +589,34 @@ async def test_the_end_of_the_task_ends_what_still_goes_on_elsewhere(store) -> N
         assert [m["payload"]["subject"] for m in network.moved] == ["Ask", "::task_complete::"]
 
 
+async def test_the_end_reaches_the_part_opened_from_here_when_another_part_asked_last(
+    store,
+) -> None:
+    begun, hang = hanging()
+
+    def lead(subject: str, body: str) -> Calls:
+        if subject == "Question":
+            return [ask("wind@weather"), ask("buoy@sea")]
+        return [done("enough")]
+
+    def rain(subject: str, body: str) -> Calls:
+        return [ask("lead@harbour")] if subject == "Ask" else [done("heard")]
+
+    async with Network() as network:
+        harbour = network.add("harbour", lambda: {"lead": leader(lead)})
+        agents = {
+            "wind": AgentCore(function=hang, comm_targets=[], can_complete_tasks=True),
+            "rain": leader(rain),
+        }
+        weather = network.add("weather", lambda: agents, store=store)
+        network.add("sea", lambda: {"buoy": leader(lambda *_: [ask("rain@weather")])})
+        run = await harbour.runtime().open_run(RunRequest(message=question()))
+        await asyncio.wait_for(begun.wait(), 20)
+        assert (await run.result(10)).message["message"]["body"] == "enough"
+        for owner in (WEATHER, Owner("weather", "swarm", "sea")):
+            await reaches(weather, owner, TaskState.COMPLETED)
+
+
 async def test_mail_for_an_ended_task_waits_in_its_stash(store) -> None:
     gate = asyncio.Event()
 

@@ -295,6 +295,24 @@ async def test_lost_hints_are_told_again_and_no_hint_is_kept() -> None:
         assert len(taken) == len([m for m in ring.network.moved if m["target_swarm"] == "weather"])
 
 
+async def test_a_part_that_hints_bring_back_to_memory_says_what_it_said_before() -> None:
+    ring = Ring()
+    async with ring.network:
+        run = await ring.closes()
+        tasks, hinted = ring.weather.runtime("swarm", "harbour")._context.active_tasks, []
+        knows_nothing = PeerControl("waits", SILENT, (), "user:ines@harbour", ())
+        [row] = await ring.weather.store.list_tasks(WEATHER)
+        hint = letter("response", task_id=row.task_id, control=knows_nothing, message_id="hint")
+        for _ in range(3):
+            await until(lambda: ring.network.hints > len(hinted) and not tasks.ids)
+            hinted = list(ring.network.hinted)
+            await ring.weather.runtime("swarm", "harbour").peers.take(hint)
+        controls = [PeerControl.from_metadata(each["metadata"]) for each in hinted]
+        assert len({control.reports[0]["at"] for control in controls if control}) == 1
+        ring.gate.set()
+        await run.result(10)
+
+
 async def test_a_ring_is_found_after_the_restart_of_the_one_that_has_to_act() -> None:
     ring = Ring()
     ring.network.loses_hint = lambda: True
@@ -344,6 +362,21 @@ def test_a_nodes_own_word_goes_before_hearsay_and_nobody_speaks_for_this_node() 
     own = report(A, {"b": 1}, {})
     assert stuck(own, peering.known) == []
     assert peering.reports(own)[0] == own and len(peering.reports(own)) == 2
+
+
+def test_what_was_heard_before_a_task_was_let_go_of_is_learnt_by_the_next_copy() -> None:
+    earlier, later = Peering(), Peering()
+    earlier.hear(B, [report(B, {"c": 2}, {}, "4"), report(C, {}, {}, "2")])
+    later.hear(B, [report(B, {"c": 1}, {}, "3")])
+    later.hear(A, [report(C, {}, {}, "3")])
+    later.news = False
+    later.learn(earlier)
+    assert later.news
+    assert (later.known[B].at, later.known[C].at) == ("4", "3")
+    assert B in later.firsthand and C not in later.firsthand
+    later.news = False
+    later.learn(earlier)
+    assert not later.news
 
 
 def test_only_names_and_numbers_are_taken_from_reports_and_not_too_many() -> None:
@@ -433,18 +466,22 @@ class Crowd:
 
     async def act(self, me: str, messages: list[dict[str, Any]], choice: object) -> Any:
         await asyncio.sleep(self.dice.choice([0, 0, 0.001, 0.01]))
-        results = [str(m["content"]) for m in messages if m.get("role") == "tool"]
-        if results and "wait for each other" in results[-1]:
-            await self.check(me, results[-1])
+        if refusal := self.refusal(messages):
+            await self.check(me, refusal)
         return None, tool_calls(self.choose(me, messages, choice), prefix=f"c{len(messages)}")
+
+    def refusal(self, messages: list[dict[str, Any]]) -> str:
+        """Return the refusal that an agent is called for, or no text: older ones stay in sight."""
+        text = unescape(_between(last_body(messages), "body"))
+        refused = text.startswith("You called await_message") and "wait for each other" in text
+        return text if refused else ""
 
     def choose(
         self, me: str, messages: list[dict[str, Any]], choice: object
     ) -> tuple[str, dict[str, Any]]:
         if isinstance(choice, dict):
             return done("told to")
-        results = [str(m["content"]) for m in messages if m.get("role") == "tool"]
-        if results and "wait for each other" in results[-1]:
+        if self.refusal(messages):
             owed = [asker for asker, asked in self.open if asked == me]
             return self.answer(me, owed[-1]) if owed else self.finish(me)
         roll = self.dice.random()
@@ -480,7 +517,7 @@ class Crowd:
         """
         self.refused += 1
         swarm, owner = me.split("@")[1], current_call().owner
-        path = refusal.split("each other: ")[1].split(" -> ")
+        path = refusal.split("each other: ")[1].split(". ")[0].split(" -> ")
         full = [name if "@" in name else f"{name}@{swarm}" for name in path]
         if full[0] != me or full[-1] != me:
             self.problems.append(f"{me} was told of {path}")
@@ -492,6 +529,8 @@ class Crowd:
             owner in owners and asked.split("@")[1] != swarm
             for (_, asked), owners in really.items()
         )
+        if not waits_away and await self.was_written_to(swarm, owner):
+            return
         for side in self.network.sides.values():
             for whose, runtime in side.runtimes.items():
                 if not waits_away and whose != owner:
@@ -502,6 +541,14 @@ class Crowd:
                     waiting = len(runtime._context.mailbox.queued_messages(task.task_id))
                     if busy or waiting:
                         self.problems.append(f"{me} was refused, but {busy} and {waiting} go on")
+
+    async def was_written_to(self, swarm: str, owner: Owner) -> bool:
+        """Tell whether mail of others has come since the newest refusal of the owner's task."""
+        store = self.network.sides[swarm].store
+        [row] = await store.list_tasks(owner)
+        kinds = [event.kind for event in await store.events(owner, row.task_id)]
+        since = kinds[::-1].index("agent_error")
+        return "interswarm_message_received" in kinds[len(kinds) - since :]
 
 
 async def check_old_ledgers(network: Network) -> None:

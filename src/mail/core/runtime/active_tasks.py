@@ -264,7 +264,8 @@ class TaskMemory:
         pairs = self.asks.pairs() if is_open else []
         asks = tuple((in_swarm(a, swarm), in_swarm(b, swarm)) for a, b in pairs[:MOST_ASKS])
         acts = is_open and (owed if self.host else self.row.awaited)
-        return Report(node, self.now(), sent, taken, asks, acts)
+        # Not the time now: a task that is let go of and read again says the same as before.
+        return Report(node, self.times.latest, sent, taken, asks, acts)
 
     @property
     def handled(self) -> dict[str, str] | None:

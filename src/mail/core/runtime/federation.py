@@ -178,7 +178,7 @@ class FederationSubject(TaskSubject):
             return
         control = None if goes_on else PeerControl("ended", status.value)
         told = message._replace(subject=_TOLD[status])
-        answered = {task.host}
+        answered: set[str] = set()
         for ask in task.asks.waited("for_peer"):
             if ending.everybody or ask.record not in unread:
                 asked = f"{self.context.owner}/{task.task_id}/{ask.asker}/{ask.record}"
@@ -187,7 +187,11 @@ class FederationSubject(TaskSubject):
         if goes_on:
             return
         for peer in task.row.remote_swarms:
-            if peer not in answered and peer in peering.contacts:
+            if peer == task.host or peer not in peering.contacts:
+                continue
+            # An answer goes to the part that has asked, which need not be the one opened from here.
+            parts = [name for name in task.row.task_contributors if swarm_of_node(name) == peer]
+            if peer not in answered or len(parts) > 1:
                 name = derived_id(f"{message.id}/{peer}")
                 self._tell(change, told, peering.contacts[peer], name, name, control)
         task.asks.end(unread)
@@ -317,11 +321,13 @@ class WaitHints:
         peering = task.peering
         if peering is None or self.context.outside.gateway is None or self.context.status.draining:
             return
+        waiting = self._due.get(task.task_id)
+        if waiting is not None:
+            peering.learn(waiting.peering)
         heard, peering.news = peering.news, False
         if not self._lacking(peering, own):
             self.drop(task.task_id)
             return
-        waiting = self._due.get(task.task_id)
         if waiting is not None and waiting.peering is peering and not heard:
             waiting.row, waiting.own = task.row, own
         elif waiting is not None or len(self._due) < _MOST_TASKS:

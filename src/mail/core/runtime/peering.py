@@ -138,17 +138,24 @@ class Peering:
         if not teller or not self._has_room(teller):
             return
         for report in reports:
-            node, old = report.node, self.known.get(report.node)
-            own_word = node == teller
-            binding = old is not None and (node in self.firsthand or not own_word)
-            if (binding and old is not None and report.at <= old.at) or (
-                old is None and len(self.known) >= MOST_NODES
-            ):
-                continue
-            self.known[node] = report
-            (self.firsthand.add if own_word else self.firsthand.discard)(node)
-            self.news = True
+            self._note(report, own_word=report.node == teller)
         self.told[teller] = {report.node: report.at for report in reports}
+
+    def learn(self, earlier: "Peering") -> None:
+        """Note what an earlier copy has heard that was let go of before anything was stored."""
+        for report in earlier.known.values():
+            self._note(report, own_word=report.node in earlier.firsthand)
+
+    def _note(self, report: Report, *, own_word: bool) -> None:
+        node, old = report.node, self.known.get(report.node)
+        binding = old is not None and (node in self.firsthand or not own_word)
+        if (binding and old is not None and report.at <= old.at) or (
+            old is None and len(self.known) >= MOST_NODES
+        ):
+            return
+        self.known[node] = report
+        (self.firsthand.add if own_word else self.firsthand.discard)(node)
+        self.news = True
 
     def latest(self, report: Report) -> Report:
         """Return this side's report, with the time since when it says the same."""
