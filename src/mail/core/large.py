@@ -4,9 +4,11 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import copy_context
 from functools import partial
 from typing import Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from pydantic_core import to_json
 
@@ -19,6 +21,9 @@ LARGE_AT_ONCE: Final = 4
 _COMPACT: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _BREAKS: Final = {"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 _thread: Final = ThreadPoolExecutor(1, thread_name_prefix="mail-large")
+
+_turns: Final = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]()
+_no_turn: Final = nullcontext()
 
 T = TypeVar("T")
 S = TypeVar("S", str, bytes)
@@ -51,6 +56,16 @@ async def in_turn(size: int, work: Callable[[], T]) -> T:
         return work()
     known = partial(copy_context().run, work)  # what is logged belongs to the request
     return await asyncio.get_running_loop().run_in_executor(_thread, known)
+
+
+def turn_of(size: int) -> AbstractAsyncContextManager[None]:
+    """Return what a commit of texts of ``size`` characters holds.
+
+    Of the large ones each waits for the one before it, so that small ones get in between.
+    """
+    if size <= LARGE:
+        return _no_turn
+    return _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 
 
 def slices(data: S) -> Iterator[S]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
 
-from mail.core.large import in_turn
+from mail.core.large import in_turn, turn_of
 from mail.db.calls import CallRow, put_calls
 from mail.db.desk import DeskPost, ShownRow, add_letters, note_shown
 from mail.db.driver import Batch, Change, Insert, Query, TaskPlace, Verb, Verbs
@@ -213,13 +213,13 @@ class CommitVerbs(Verbs):
             DeskConflict: what is in ``desk`` is refused; see `LetterVerbs.post_letters`.
         """
         short, records = ShortCommit(commit, {}), _records(commit)
-        text = "".join(records)
-        if len(text) > LARGE and max(map(len, records)) > LARGE:
-            short = await in_turn(len(text), partial(lifted, commit))
-            records = _records(short.commit)
-            text = "".join(records)
-        size = text_size(text) + _ROW_BYTES * len(records)
-        return await self.driver.transaction(partial(self._commit, commit, short, size))
+        length = sum(map(len, records))
+        async with turn_of(length):
+            if length > LARGE and max(map(len, records)) > LARGE:
+                short = await in_turn(length, partial(lifted, commit))
+                records = _records(short.commit)
+            size = text_size("".join(records)) + _ROW_BYTES * len(records)
+            return await self.driver.transaction(partial(self._commit, commit, short, size))
 
     def _commit(self, commit: Commit, short: ShortCommit, size: int) -> Verb[Receipt]:
         mail, swarm = commit.inbox, commit.owner.swarm

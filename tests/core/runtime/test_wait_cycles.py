@@ -299,15 +299,15 @@ async def test_a_part_that_hints_bring_back_to_memory_says_what_it_said_before()
     ring = Ring()
     async with ring.network:
         run = await ring.closes()
-        tasks, hinted = ring.weather.runtime("swarm", "harbour")._context.active_tasks, []
+        runtime = ring.weather.runtime("swarm", "harbour")
         knows_nothing = PeerControl("waits", SILENT, (), "user:ines@harbour", ())
         [row] = await ring.weather.store.list_tasks(WEATHER)
         hint = letter("response", task_id=row.task_id, control=knows_nothing, message_id="hint")
-        for _ in range(3):
-            await until(lambda: ring.network.hints > len(hinted) and not tasks.ids)
-            hinted = list(ring.network.hinted)
-            await ring.weather.runtime("swarm", "harbour").peers.take(hint)
-        controls = [PeerControl.from_metadata(each["metadata"]) for each in hinted]
+        for number in range(3):
+            await until(lambda number=number: ring.network.hints > number)
+            await until(lambda: not runtime._context.active_tasks.ids)
+            await runtime.peers.take(hint)
+        controls = [PeerControl.from_metadata(each["metadata"]) for each in ring.network.hinted]
         assert len({control.reports[0]["at"] for control in controls if control}) == 1
         ring.gate.set()
         await run.result(10)

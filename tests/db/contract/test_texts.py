@@ -264,6 +264,34 @@ async def test_other_commits_go_on_while_a_large_one_is_made_ready(
     assert {row.task_id for row in await durable.list_tasks(rows.alice)} == {"large", "small"}
 
 
+async def test_large_commits_are_written_one_at_a_time_and_small_ones_in_between(
+    durable: Store, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, goes_on = list[str](), asyncio.Event()
+    transaction = durable.driver.transaction
+
+    async def noted(verb: Any) -> Any:
+        written.append(verb.args[0].task.task_id)
+        if written[-1].startswith("large"):
+            await goes_on.wait()
+        return await transaction(verb)
+
+    monkeypatch.setattr(durable.driver, "transaction", noted)
+    mail = rows.mail(payload=wire("a" * 200_000))
+    large = [
+        asyncio.create_task(durable.commit(rows.post(f"large-{n}", new=True, deliveries=(mail,))))
+        for n in range(3)
+    ]
+    async with asyncio.timeout(20):
+        while not written:
+            await asyncio.sleep(0.005)
+        await durable.commit(rows.post("small", new=True))
+        assert written == ["large-0", "small"]
+        goes_on.set()
+        await asyncio.gather(*large)
+    assert written == ["large-0", "small", "large-1", "large-2"]
+
+
 @pytest.mark.parametrize("name", ["prose", "letters", "marks", "marks alone", "half marks"])
 async def test_a_text_is_written_once(
     durable: Store, database: Database, rows: Rows, name: str
