@@ -58,14 +58,17 @@ async def in_turn(size: int, work: Callable[[], T]) -> T:
     return await asyncio.get_running_loop().run_in_executor(_thread, known)
 
 
-def turn_of(size: int) -> AbstractAsyncContextManager[None]:
-    """Return what a commit of texts of ``size`` characters holds.
+def large_turn() -> asyncio.Lock:
+    """Return what large reads and writes of databases hold, one after the other.
 
-    Of the large ones each waits for the one before it, so that small ones get in between.
+    So small ones, which hold nothing, get in between.
     """
-    if size <= LARGE:
-        return _no_turn
     return _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+
+
+def turn_of(size: int) -> AbstractAsyncContextManager[None]:
+    """Return what a commit of texts of ``size`` characters holds: nothing, unless it is large."""
+    return large_turn() if size > LARGE else _no_turn
 
 
 def slices(data: S) -> Iterator[S]:

@@ -12,7 +12,7 @@ from typing import Final
 from weakref import WeakSet
 
 from mail.core.events import TaskEvent
-from mail.core.large import LARGE_AT_ONCE
+from mail.core.large import LARGE_AT_ONCE, large_turn
 from mail.db.records import EventRow, Owner
 from mail.db.tasks import EventVerbs, as_event
 
@@ -118,7 +118,8 @@ class Subscription:
         place = (owner, self.task_id, self.cursor, PAGE_EVENTS, PAGE_BYTES)
         await self._places.acquire()
         self._holds = True
-        page = deque(await store.events(*place))
+        async with large_turn():
+            page = deque(await store.events(*place))
         if sum(event.size for event in page) <= PAGE_BYTES:
             self._let_go()
         if page:
