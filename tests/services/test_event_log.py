@@ -92,6 +92,23 @@ async def test_large_events_of_one_caller_wait_for_a_place_and_are_not_read_mean
     assert places._value == 2
 
 
+async def test_pages_of_several_callers_are_read_one_after_the_other() -> None:
+    store = await stored(event(KIB))
+    read, at_work, most = store.events, [0], list[int]()
+
+    async def slowly(*given: Any) -> list[TaskEvent]:
+        at_work[0] += 1
+        most.append(at_work[0])
+        await a_while(0.01)
+        at_work[0] -= 1
+        return await read(*given)
+
+    spy: Any = SimpleNamespace(events=slowly)
+    places = [EventLog(recent=8, buffer=8).subscribe("t", after=0) for _ in range(5)]
+    pages = await asyncio.gather(*(place.take(spy, OWNER) for place in places))
+    assert [len(page) for page in pages] == [1] * 5 and most == [1] * 5
+
+
 async def test_small_pages_keep_no_place() -> None:
     store = await stored(*[event(KIB)] * 2, state=TaskState.COMPLETED)
     places = asyncio.Semaphore(1)

@@ -59,9 +59,9 @@ async def in_turn(size: int, work: Callable[[], T]) -> T:
 
 
 def large_turn() -> asyncio.Lock:
-    """Return what large reads and writes of databases hold, one after the other.
+    """Return the lock of large commits and of pages of stored events, one for each event loop.
 
-    So small ones, which hold nothing, get in between.
+    One of them goes after the other, and small commits, which do not hold it, get in between.
     """
     return _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 

@@ -38,7 +38,7 @@ class Report(NamedTuple):
 
     Attributes:
         node: The name of its runtime, as in ``task_contributors``.
-        at: The node's own time; of two reports of a node the later one counts.
+        at: The time of the node's newest event; of two reports of a node the later one counts.
         sent: The number of messages that agents and runtimes elsewhere must take, by swarm.
         taken: The number of messages that it has taken, by node.
         asks: The open requests of its own agents, as (who asked, who was asked) with their swarms.
