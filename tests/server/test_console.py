@@ -118,10 +118,17 @@ class Line:
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
-        there_reader, there = await asyncio.open_connection("127.0.0.1", self.upstream)
-        self.writers |= {writer, there}
-        await asyncio.gather(_pump(reader, there), _pump(there_reader, writer))
-        self.writers -= {writer, there}
+        ends = {writer}
+        self.writers.add(writer)
+        try:
+            there_reader, there = await asyncio.open_connection("127.0.0.1", self.upstream)
+            ends.add(there)
+            self.writers.add(there)
+            await asyncio.gather(_pump(reader, there), _pump(there_reader, writer))
+        finally:  # also of what the end of the loop finds half open
+            self.writers -= ends
+            for end in ends:
+                end.transport.abort()
 
     @property
     def url(self) -> str:
