@@ -4,8 +4,8 @@ import asyncio
 import hashlib
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -118,17 +118,20 @@ class Line:
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
-        ends = {writer}
+        with self._open(writer):
+            there_reader, there = await asyncio.open_connection("127.0.0.1", self.upstream)
+            with self._open(there):
+                await asyncio.gather(_pump(reader, there), _pump(there_reader, writer))
+
+    @contextmanager
+    def _open(self, writer: asyncio.StreamWriter) -> Iterator[None]:
+        """Close an end of a connection when that is over, or the loop ends in the midst of it."""
         self.writers.add(writer)
         try:
-            there_reader, there = await asyncio.open_connection("127.0.0.1", self.upstream)
-            ends.add(there)
-            self.writers.add(there)
-            await asyncio.gather(_pump(reader, there), _pump(there_reader, writer))
-        finally:  # also of what the end of the loop finds half open
-            self.writers -= ends
-            for end in ends:
-                end.transport.abort()
+            yield
+        finally:
+            self.writers.remove(writer)
+            writer.transport.abort()
 
     @property
     def url(self) -> str:
