@@ -300,6 +300,12 @@ class StoreConflict(StoreError):
     """The delivery that a turn was about to consume was already consumed."""
 
 
+class ClaimLost(StoreConflict):
+    """Another process has taken up the task; nothing of the commit is stored."""
+
+    text = "another server works on task '{0}' by now; try again in a moment"
+
+
 class KeyTaken(StoreConflict):
     """The owner has already used the idempotency key; nothing of the commit is stored."""
 

@@ -18,8 +18,9 @@ from typing import Final, NamedTuple
 
 from mail.core.large import in_turn, turn_of
 from mail.db.calls import CallRow, put_calls
+from mail.db.claims import TaskClaim
 from mail.db.desk import DeskPost, ShownRow, add_letters, note_shown
-from mail.db.driver import Batch, Change, Insert, Query, TaskPlace, Verb, Verbs
+from mail.db.driver import Batch, Change, Insert, Query, RowChange, TaskPlace, Verb, Verbs
 from mail.db.keys import key_size, put_key
 from mail.db.ledger import LedgerPart, write_ledger
 from mail.db.outbox import change_outbox
@@ -40,6 +41,7 @@ from mail.db.records import (
 from mail.db.rows import columns, insert
 from mail.db.texts import LARGE, Lifter, text_size
 from mail.db.webhooks import WebhookRow, add_webhooks
+from mail.core.tasks import TaskState
 from mail.errors import MailTaken, StoreConflict
 
 _TAKE_MAIL: Final = f"{insert('inbox', 'swarm_name', columns(InboxRow))} ON CONFLICT DO NOTHING"
@@ -96,7 +98,8 @@ _ROW_BYTES: Final = 100
 class Commit:
     """One commit of a task. Every field but the owner and the task may be empty.
 
-    ``new`` begins the task; otherwise the task must exist. ``calls`` are inserted or replaced by
+    ``new`` begins the task; otherwise the task must exist. ``claim`` is the claim under which the
+    task is changed; without one no claim is looked at, nor taken. ``calls`` are inserted or replaced by
     (agent, call_id). ``response`` is the run's final message as JSON (upserted).
     ``settled`` are waiting deliveries of the task that are consumed with the commit (those that do
     not wait any more are passed over); ``cancel_mail`` drops all of its waiting mail. ``snapshot``
@@ -123,6 +126,7 @@ class Commit:
     owner: Owner
     task: TaskRow
     new: bool = False
+    claim: TaskClaim | None = None
     deliveries: tuple[Delivery, ...] = ()
     events: tuple[EventRow, ...] = ()
     histories: tuple[HistoryRow, ...] = ()
@@ -206,6 +210,7 @@ class CommitVerbs(Verbs):
 
         Raises:
             MailTaken: the mail in ``inbox`` was taken before; this comes before the others.
+            ClaimLost: somebody else has taken the task.
             StoreConflict: with ``new`` the task exists, or it is gone without; a delivery in
                 ``unset`` is not set aside; that of a turn is not waiting any more (already
                 consumed or dropped).
@@ -225,8 +230,9 @@ class CommitVerbs(Verbs):
         mail, swarm = commit.inbox, commit.owner.swarm
         if mail is not None and not (yield Change(_TAKE_MAIL, (swarm, *mail))):
             raise MailTaken  # before anything else, so that a repeated one is told as such
-        events, new = len(commit.events), commit.new
-        task = yield from self.sql.put_task(commit.owner, commit.task, events, size, new=new)
+        node = self.driver.node if commit.task.state is TaskState.RUNNING else ""
+        change = RowChange(commit.new, len(commit.events), size, node, commit.claim)
+        task = yield from self.sql.put_task(commit.owner, commit.task, change)
         if task is None:
             wrong = "exists already" if commit.new else "is not there any more"
             raise StoreConflict(f"task '{commit.task.task_id}' {wrong}")

@@ -30,6 +30,7 @@ from mail.errors import StoreError
 
 if TYPE_CHECKING:
     from mail.core.events import TaskEvent
+    from mail.db.claims import TaskClaim
     from mail.db.records import MemoryRow, Owner, TaskRow
 
 P = ParamSpec("P")
@@ -83,6 +84,10 @@ class Driver(Protocol):
     @property
     def durable(self) -> bool:
         """Tell whether what is committed survives the process."""
+
+    @property
+    def node(self) -> str:
+        """The name under which the process claims tasks, another one for each driver."""
 
     @property
     def dialect(self) -> "Dialect":
@@ -177,6 +182,24 @@ class Matching(NamedTuple):
         return f"{self.quote}{word}{self.quote}"
 
 
+class RowChange(NamedTuple):
+    """What a commit changes in the row of a task beside the `mail.db.records.TaskRow`.
+
+    Attributes:
+        new: Whether the commit begins the task.
+        events: So many events are added.
+        size: So many bytes are added.
+        node: Who has the task afterwards.
+        claim: The claim that it must have; None for any, which then stays as it is.
+    """
+
+    new: bool
+    events: int
+    size: int
+    node: str = ""
+    claim: "TaskClaim | None" = None
+
+
 class TaskPlace(NamedTuple):
     """The task's key, the number of the commit's first event, and the task's bytes."""
 
@@ -263,12 +286,15 @@ class Dialect(ABC):
 
     @abstractmethod
     def put_task(
-        self, owner: "Owner", task: "TaskRow", events: int, size: int, *, new: bool
+        self, owner: "Owner", task: "TaskRow", change: RowChange
     ) -> Verb[TaskPlace | None]:
-        """Write the row of a task with so many (more) events and bytes.
+        """Write the row of a task.
 
         Returns:
             None when there is one already and it should be new, or the other way round.
+
+        Raises:
+            ClaimLost: the task has another claim than the change says.
         """
 
     @abstractmethod

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import ClassVar, TypeVar
+from uuid import uuid4
 
 from mail.db.commit import Commit, Receipt
 from mail.db.driver import Change, Query, Verb, write
@@ -34,6 +35,7 @@ class MemoryDriver:
         connection = _connect()
         _empty_database().backup(connection)
         self._cursor = connection.cursor()
+        self.node = uuid4().hex
         self._gate = threading.Lock()
 
     async def open(self) -> None:

@@ -1,6 +1,7 @@
 """The store: every verb, over the driver of a database."""
 
 from mail.db.calls import CallVerbs
+from mail.db.claims import ClaimVerbs
 from mail.db.commit import CommitVerbs
 from mail.db.desk import LetterVerbs
 from mail.db.files import FileVerbs
@@ -18,6 +19,7 @@ class Store(
     TaskVerbs,
     CallVerbs,
     LedgerVerbs,
+    ClaimVerbs,
     CommitVerbs,
     SweepVerbs,
     EventVerbs,

@@ -38,7 +38,7 @@ class TaskVerbs(Verbs):
     """Tasks, their mail, calls and final messages."""
 
     @write
-    def claim(self, owner: Owner, seq: int) -> Verb[int]:
+    def count_attempt(self, owner: Owner, seq: int) -> Verb[int]:
         """Count one more attempt on a recovered delivery and return the new count.
 
         Raises:
@@ -47,8 +47,8 @@ class TaskVerbs(Verbs):
         return (yield from self._change_attempts(owner, seq, "+ 1"))
 
     @write
-    def release(self, owner: Owner, seq: int) -> Verb[None]:
-        """Take a `claim` back: its turn was put off in good order.
+    def uncount_attempt(self, owner: Owner, seq: int) -> Verb[None]:
+        """Take a `count_attempt` back: its turn was put off in good order.
 
         Raises:
             StoreConflict: the delivery is not waiting.

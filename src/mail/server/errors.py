@@ -20,6 +20,7 @@ from mail.core.schema import problems_in
 from mail.errors import (
     AuthUnavailable,
     BudgetExceeded,
+    ClaimLost,
     ConfigError,
     Conflict,
     DeskError,
@@ -143,6 +144,7 @@ STATUS_OF: Final[Mapping[type[MAILError], int]] = {
 """Exception to status. The nearest class in an exception's ancestry decides."""
 
 _HIDDEN: Final[Mapping[type[MAILError], str]] = {
+    ClaimLost: "another server works on the task by now; nothing was accepted",
     StoreError: "the store is not available; nothing was accepted",
     StoreFull: "the server has no room for the file; nothing was stored",
 }

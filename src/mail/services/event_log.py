@@ -244,6 +244,12 @@ class EventLog:
             for seq, row in enumerate(rows, first)
         ]
 
+    def lose(self, task_id: str) -> None:
+        """Let go of a task that others work on; its streams go on with what the store gets."""
+        for reader in self._readers.get(task_id, ()):
+            reader.lag()
+        self.forget(task_id)
+
     def forget(self, task_id: str) -> None:
         """Let go of a task's newest events."""
         self._recent_bytes -= sum([size for _, _, size in self._recent.pop(task_id, ())])

@@ -24,6 +24,7 @@ from mail.core.teams import wait_cycle
 from mail.core.tools.offer import NO_OFFER, Offer
 from mail.core.usage import Spending, Usage
 from mail.db.calls import CallRow
+from mail.db.claims import TaskClaim
 from mail.db.records import EventRow, TaskRow
 from mail.errors import TaskPaused
 
@@ -317,7 +318,8 @@ class ActiveTask(TaskMemory):
     itself (it counts as arriving).
     ``steps_due`` maps the ids of manual steps to where their callers wait for the agent's words.
     ``request_id`` is that of the newest request, for the log.
-    ``deleted`` tells that the store does not have the task any more; its turns commit nothing.
+    ``void`` tells that it was deleted, or taken up by another process: its turns commit nothing.
+    ``claim`` is what the next commit is to prove.
     ``bytes`` is about what its records take, as the newest commit said.
     """
 
@@ -331,7 +333,8 @@ class ActiveTask(TaskMemory):
     arriving: int = 0
     pins: int = 0
     loaded: bool = True
-    deleted: bool = False
+    void: bool = False
+    claim: TaskClaim = TaskClaim()
     away: list[str] = field(default_factory=list)
     request_id: str = ""
     steps_due: dict[str, "asyncio.Future[MAILMessage]"] = field(default_factory=dict)
@@ -396,10 +399,14 @@ class ActiveTask(TaskMemory):
 
 
 class ActiveTasks:
-    """The live tasks of one owner, and the newest finished ones for synchronous accessors."""
+    """The live tasks of one owner, and the newest finished ones for synchronous accessors.
+
+    ``claims`` are those of tasks that run, and that nothing is happening to at the moment.
+    """
 
     def __init__(self, recent: int) -> None:
         self._live: dict[str, ActiveTask] = {}
+        self.claims: dict[str, TaskClaim] = {}
         self._recent: OrderedDict[str, TaskRow] = OrderedDict()
         self._limit = recent
 
@@ -430,6 +437,8 @@ class ActiveTasks:
             del self._live[task.task_id]
         if not task.stored:
             return [task.task_id]
+        if task.claim.held:
+            self.claims[task.task_id] = task.claim
         self._recent[task.task_id] = task.row
         dropped = []
         while len(self._recent) > self._limit:

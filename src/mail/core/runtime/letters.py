@@ -1,6 +1,7 @@
 """Letters between agents and participants, in both directions: ``spec/SPEC.md``, chapter 23."""
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -216,9 +217,8 @@ class LetterDoor:
         letter = mail.letter
         async with self.submissions.hold(letter.task_id, new=mail.opens) as task:
             if not task.stored:
-                row = await self.context.store.load_task(self.context.owner, letter.task_id)
-                if row is not None:
-                    await self.submissions.loader.load(task, row)
+                with suppress(UnknownTask):  # it opens one
+                    await self.submissions.loader.load(task)
             await self._deliver(task, mail)
 
     def _check(self, memory: TaskMemory, mail: DeskMail, *, stored: bool) -> None:

@@ -146,7 +146,7 @@ class PeerDoor:
                         if recipient["address"] not in ("all", *self.context.agents):
                             raise UnknownAgent(f"no agent '{recipient['address']}' here")
                 if row is not None and not task.stored:
-                    await self.loader.load(task, row)
+                    await self.loader.load(task)
                 tells = event not in _FOR_AGENTS or self._is_farewell(task, mail)
                 if tells and not task.stored:
                     return mail.receipt  # there is nothing to end here
@@ -165,7 +165,7 @@ class PeerDoor:
                 raise UnknownTask(task_id)
             self._check_row(row, mail)
             if not task.stored:
-                await self.loader.load(task, row)
+                await self.loader.load(task)
             if task.row.state is TaskState.RUNNING and not task.loaded:
                 await self.loader.refill(task)
             async with TaskChange(self.context, task, patient=False) as change:

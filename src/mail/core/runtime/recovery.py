@@ -31,7 +31,7 @@ from mail.db.ledger import Question
 from mail.errors import StoreError, UnknownTask
 
 if TYPE_CHECKING:
-    from mail.db.records import Delivery, TaskRow
+    from mail.db.records import Delivery
 
 logger = logging.getLogger(__name__)
 
@@ -48,22 +48,23 @@ class TaskLoader:
     mail_delivery: MailDelivery
     turn_end: TurnEnd
 
-    async def load(self, task: ActiveTask, row: "TaskRow | None" = None) -> None:
+    async def load(self, task: ActiveTask) -> None:
         """Take a task up, but for its mail.
-
-        Args:
-            task: The task.
-            row: Its row, if it was read before.
 
         Raises:
             UnknownTask: the store does not have it.
+            ClaimLost: another process has taken it up at the same moment.
             StoreError: it could not be read.
         """
         store, owner, task_id = self.context.store, self.context.owner, task.task_id
-        row = row or await store.load_task(owner, task_id)
-        if row is None:
+        claim, row = self.context.active_tasks.claims.pop(task_id, None), None
+        if claim is not None:
+            row = await store.load_task(owner, task_id)
+        elif (found := await store.claim_task(owner, task_id)) is not None:
+            row, claim = found
+        if row is None or claim is None:
             raise UnknownTask(task_id)
-        task.row, task.loaded = row, False
+        task.row, task.claim, task.loaded = row, claim, False
         calls = await store.calls(owner, task_id)
         task.calls = {call.key: call for call in calls if not call.is_wait}
         self.context.subjects.restored(task, calls)

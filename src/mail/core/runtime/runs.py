@@ -10,7 +10,7 @@ from typing import ClassVar
 from mail.core.events import TERMINAL_KINDS, TaskEvent
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.waiters import RunEnd, RunResult, Waiter
-from mail.errors import MAILError, ShuttingDown, TaskTimeout
+from mail.errors import ClaimLost, MAILError, ShuttingDown, TaskTimeout
 from mail.services.event_log import Subscription
 
 
@@ -47,6 +47,7 @@ class Run:
         Raises:
             TaskTimeout: the time ran out; the task goes on.
             ShuttingDown: the runtime stopped first; the task goes on after its restart.
+            ClaimLost: another process has taken up the task, and goes on with it.
         """
         timer = None
         if timeout is not None:
@@ -65,7 +66,19 @@ class Run:
         Raises:
             TaskTimeout, ShuttingDown: see `result`.
         """
-        return await self.result(timeout)
+        loop, waiter = asyncio.get_running_loop(), self.waiter
+        began = loop.time()
+        try:
+            return await self.result(timeout)
+        except ClaimLost:  # it goes on, and its log tells how
+            left = None if timeout is None else timeout + began - loop.time()
+            task = FollowedRun(
+                context=self.context,
+                task_id=self.task_id,
+                began=waiter.began,
+                message_id=waiter.message_id,
+            )
+            return await task.end(left)
 
     async def events(self, ping_interval: float = 15.0) -> AsyncGenerator[TaskEvent, None]:
         """Yield the run's events until its ``task_complete`` or ``task_error``.

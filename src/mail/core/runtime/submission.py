@@ -293,7 +293,7 @@ class Submissions:
 
         Raises:
             UnknownTask: there is no such task, and it is not ``new``.
-            TaskRunning: it is being deleted.
+            TaskRunning: it is being deleted, or was taken up by another server.
             ShuttingDown: the runtime stops.
         """
         task = self.context.active_tasks.get(task_id)
@@ -308,8 +308,11 @@ class Submissions:
             async with task.order.door:
                 if not stopping:
                     self._check_open()
-                if task.deleted:
-                    raise TaskRunning(f"task '{task_id}' is being deleted; try again in a moment")
+                if task.void:
+                    raise TaskRunning(
+                        f"task '{task_id}' is being deleted, or another server has just taken it "
+                        "up; try again in a moment"
+                    )
                 if not task.stored and not new:
                     await self.loader.load(task)
                 yield task

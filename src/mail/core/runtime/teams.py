@@ -139,7 +139,7 @@ class TeamSubject(TaskSubject):
     async def _expire(self, task: ActiveTask, wait: TeamWait) -> None:
         """End a wait whose time is up."""
         async with task.order.door:  # not while the task's mail is read back
-            if self.context.status.draining or task.deleted:
+            if self.context.status.draining or task.void:
                 return
             try:
                 async with TaskChange(self.context, task) as change:

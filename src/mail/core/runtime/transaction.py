@@ -25,6 +25,7 @@ from mail.core.tasks import TaskState
 from mail.db.commit import Commit, Receipt, TurnCommit, size_beside_task
 from mail.db.records import EventRow, MemoryRow
 from mail.errors import (
+    ClaimLost,
     DeskConflict,
     MAILError,
     ShuttingDown,
@@ -151,7 +152,7 @@ class TaskChange:
         task = self.task
         if not task.order.try_enter():
             await task.order.enter(patient=self.patient)
-        if task.deleted or (self.turn is not None and self.turn.void):
+        if task.void or (self.turn is not None and self.turn.void):
             task.order.leave()
             raise StoreConflict(f"what task '{task.task_id}' was to do is void")
         task.pins += 1
@@ -180,6 +181,9 @@ class TaskChange:
                 if stored is not None:
                     await self._commit(stored)
                 self._apply()
+            except ClaimLost:
+                lose(self.context, self.task)
+                raise
             finally:
                 self.applied.clear()  # what leads back here would wait for the collector
                 self.task.order.leave()
@@ -236,6 +240,9 @@ class TaskChange:
             mailbox.freeze(task.task_id)
         try:
             self.receipt = await self._stored(commit)
+            if commit.claim is not None:
+                running = commit.task.state is TaskState.RUNNING
+                task.claim = commit.claim.after(running=running)
         finally:
             if closes:
                 task.order.closing = False
@@ -264,8 +271,8 @@ class TaskChange:
                 return receipt
 
     def _store(self, commit: Commit) -> Awaitable[Receipt]:
-        """Hand it to the store: the only place, and so the one for a fence between nodes."""
-        commit.task = self.task.row
+        """Hand it to the store, under the claim that this process has of the task."""
+        commit.task, commit.claim = self.task.row, self.task.claim
         if self._memory is not None:  # what model calls have used is the newest
             row, usage = self._memory.row, self.task.row.usage
             commit.task = row if row.usage is usage else row.changed(usage=usage)
@@ -373,7 +380,7 @@ async def count_attempt(context: RuntimeContext, turn: Turn) -> int:
         StoreConflict: the mail does not wait any more.
         StoreError: it could not be counted.
     """
-    attempts = await context.store.claim(context.owner, turn.seq)
+    attempts = await context.store.count_attempt(context.owner, turn.seq)
     turn.queued.claimed = True
     return attempts
 
@@ -381,7 +388,25 @@ async def count_attempt(context: RuntimeContext, turn: Turn) -> int:
 async def uncount_attempt(context: RuntimeContext, turn: Turn) -> None:
     """Take back an attempt at mail that was put off in good order."""
     with suppress(StoreError):  # consumed meanwhile, or the store is gone
-        await context.store.release(context.owner, turn.seq)
+        await context.store.uncount_attempt(context.owner, turn.seq)
+
+
+def lose(context: RuntimeContext, task: ActiveTask) -> None:
+    """Let go of a task that another process has taken up; nothing of it is stored here any more."""
+    logger.warning("another server has taken up task '%s'; its work here ends", task.task_id)
+    delivery, failure = MailDelivery(context), ClaimLost(task.task_id)
+    task.void, task.stored, task.loaded = True, False, False
+    for turn in list(task.turns.values()):
+        delivery.abandon(turn)
+        delivery.end_turn(turn)
+    for waiter in list(task.waiters):  # the task goes on, and whoever waits can follow its log
+        waiter.leave()
+        waiter.fail(failure)
+    context.subjects.stopped(task)
+    context.mailbox.drop(task.task_id)
+    context.histories.forget(task.task_id)
+    context.active_tasks.remove(task)
+    context.events.lose(task.task_id)
 
 
 async def delete(context: RuntimeContext, task: ActiveTask) -> None:
@@ -396,7 +421,7 @@ async def delete(context: RuntimeContext, task: ActiveTask) -> None:
             await context.store.delete_task(context.owner, task.task_id)
         except StoreConflict:
             raise UnknownTask(task.task_id) from None
-        task.deleted, task.stored = True, False
+        task.void, task.stored = True, False
 
 
 # --- cancellation ---------------------------------------------------------------------------------

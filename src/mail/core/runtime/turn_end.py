@@ -137,7 +137,7 @@ class TurnEnd:
     async def drop(self, turn: Turn) -> None:
         """Forget a turn whose mail is not there any more."""
         task = turn.task
-        if task.finish is turn.queued and not task.deleted:
+        if task.finish is turn.queued and not task.void:
             async with TaskChange(self.context, task) as change:
                 change.memory.finish = None
         self.mail_delivery.end_turn(turn)
@@ -159,7 +159,7 @@ class TurnEnd:
 
     async def check(self, task: ActiveTask) -> None:
         """Look after a task that no turn will look after: finish or pause it when it is stuck."""
-        if task.deleted:
+        if task.void:
             return
         if not (self.context.subjects.watches(task) or self._is_to_be_looked_after(task)):
             return

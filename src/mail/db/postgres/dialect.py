@@ -15,9 +15,10 @@ from typing import Any, Final, TypeAlias
 
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
-from mail.db.driver import Dialect, Matching, Query, Row, TaskPlace, Verb
+from mail.db.driver import Dialect, Matching, Query, Row, RowChange, TaskPlace, Verb
 from mail.db.records import MemoryRow, Owner, TaskRow
 from mail.db.rows import (
+    OWNED,
     OWNER_COLUMNS,
     columns,
     list_text,
@@ -26,6 +27,7 @@ from mail.db.rows import (
 )
 from mail.db.tasks import as_event
 from mail.db.texts import text_size
+from mail.errors import ClaimLost
 
 Connection: TypeAlias = Any
 """An `asyncpg.Connection`, from a pool or not; asyncpg ships no types."""
@@ -38,9 +40,9 @@ _ADD_TASK: Final = """
 INSERT INTO tasks (
     task_owner, task_contributors, remote_swarms, is_running, completed, start_time, start_text,
     state, entrypoint, steps, max_steps, awaited, finish_asked, title, next_event,
-    swarm_name, caller_role, caller_id, task_id, usage, bytes, handled
+    swarm_name, caller_role, caller_id, task_id, usage, bytes, handled, node, epoch
 ) VALUES ($1, $2, $3, $4, $5, coalesce($6, now()), $7, $8, $9, $10, $11, $12, $13, $14,
-    1 + $15::bigint, $16, $17, $18, $19, $20, $21, $22)
+    1 + $15::bigint, $16, $17, $18, $19, $20, $21, $22, $23, coalesce($24, 0))
 ON CONFLICT DO NOTHING RETURNING key, next_event, bytes
 """
 
@@ -50,10 +52,14 @@ SET task_owner = $1, task_contributors = $2, remote_swarms = $3, is_running = $4
     start_time = coalesce($6, now()), start_text = $7, state = $8, entrypoint = $9, steps = $10,
     max_steps = $11, awaited = $12, finish_asked = $13, title = $14,
     next_event = next_event + $15::bigint, usage = $20, updated_at = now(),
-    bytes = bytes + $21::bigint, handled = $22
+    bytes = bytes + $21::bigint, handled = $22,
+    node = CASE WHEN $24::bigint IS NULL THEN node ELSE $23 END, epoch = coalesce($24, epoch)
 WHERE swarm_name = $16 AND caller_role = $17 AND caller_id = $18 AND task_id = $19
+    AND epoch = coalesce($25, epoch)
 RETURNING key, next_event, bytes
 """
+
+_FIND_TASK: Final = f"SELECT 1 FROM tasks WHERE {OWNED} AND task_id = $4"
 
 _CONSUME: Final = """
 WITH consumed AS (
@@ -152,10 +158,9 @@ class PostgresDialect(Dialect):
         # The text codec does not see what is in an array.
         return [escape_nul(value) if isinstance(value, str) else value for value in values]
 
-    def put_task(
-        self, owner: Owner, task: TaskRow, events: int, size: int, *, new: bool
-    ) -> Verb[TaskPlace | None]:
-        values = (
+    def put_task(self, owner: Owner, task: TaskRow, change: RowChange) -> Verb[TaskPlace | None]:
+        claim, events = change.claim, change.events
+        values: tuple[object, ...] = (
             task.task_owner,
             list_text([escape_nul(text) for text in task.task_contributors]),
             list_text([escape_nul(text) for text in task.remote_swarms]),
@@ -173,11 +178,18 @@ class PostgresDialect(Dialect):
             *owner,
             task.task_id,
             task.usage,
-            size,
+            change.size,
             task.handled,
+            change.node,
+            claim and claim.next_epoch,
         )
-        found = yield Query(_ADD_TASK if new else _CHANGE_TASK, values)
+        if change.new:
+            found = yield Query(_ADD_TASK, values)
+        else:
+            found = yield Query(_CHANGE_TASK, (*values, claim and claim.epoch))
         if not found:
+            if not change.new and (yield Query(_FIND_TASK, (*owner, task.task_id))):
+                raise ClaimLost(task.task_id)
             return None
         ((key, next_event, taken),) = found
         return TaskPlace(key, next_event - events, taken)

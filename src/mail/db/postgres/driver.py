@@ -16,6 +16,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeVar, cast
 from urllib.parse import unquote, urlsplit
+from uuid import uuid4
 
 from mail.db.driver import Verb
 from mail.db.keys import RegistryVerbs
@@ -133,7 +134,7 @@ class PostgresDriver:
         self, dsn: str, durability: str, claim: SwarmClaim | None, *, exclusive: bool, upgrade: bool
     ) -> None:
         """Take what `PostgresStore` was given; nothing is connected before `open`."""
-        self._dsn = dsn
+        self._dsn, self.node = dsn, uuid4().hex
         self._durability = durability
         self._exclusive = exclusive
         self._upgrade = upgrade

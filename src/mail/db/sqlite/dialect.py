@@ -7,7 +7,7 @@ from typing import Final
 
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
-from mail.db.driver import Change, Dialect, Insert, Matching, Query, Row, TaskPlace, Verb
+from mail.db.driver import Change, Dialect, Insert, Matching, Query, Row, RowChange, TaskPlace, Verb
 from mail.db.records import MemoryRow, Owner, TaskRow
 from mail.db.rows import (
     OWNED,
@@ -20,19 +20,20 @@ from mail.db.rows import (
 )
 from mail.db.tasks import as_event
 from mail.db.texts import text_size
+from mail.errors import ClaimLost
 
 _as_task: Final = reader(TaskRow)
 
 _NOW: Final = "strftime('%Y-%m-%dT%H:%M:%f+00:00', 'now')"
 
 _FIND_TASK: Final = (
-    f"SELECT key, next_event, bytes, state FROM tasks WHERE {OWNED} AND task_id = $4"
+    f"SELECT key, next_event, bytes, state, node, epoch FROM tasks WHERE {OWNED} AND task_id = $4"
 )
 
 _TASK: Final = (
     *("task_owner", "task_contributors", "remote_swarms", "start_time", "updated_at"),
     *("entrypoint", "steps", "max_steps", "awaited", "finish_asked", "title", "usage"),
-    *("handled", "next_event", "bytes"),
+    *("handled", "next_event", "bytes", "node", "epoch"),
 )
 _WITH_STATE: Final = (*_TASK, "is_running", "completed", "state")
 
@@ -128,14 +129,18 @@ class SQLiteDialect(Dialect):
         # SQLite cuts texts within JSON at NUL.
         return json.dumps([value for value in values if "\0" not in str(value)])
 
-    def put_task(
-        self, owner: Owner, task: TaskRow, events: int, size: int, *, new: bool
-    ) -> Verb[TaskPlace | None]:
+    def put_task(self, owner: Owner, task: TaskRow, change: RowChange) -> Verb[TaskPlace | None]:
         # Nobody else writes meanwhile. To find it first takes half of what RETURNING does.
         found = yield Query(_FIND_TASK, (*owner, task.task_id))
-        if bool(found) is new:
+        if bool(found) is change.new:
             return None
-        key, first_event, taken, state = found[0] if found else (0, 1, 0, None)
+        new, claim = change.new, change.claim
+        key, first_event, taken, state, node, epoch = found[0] if found else (0, 1, 0, None, "", 0)
+        if claim is not None:
+            if claim.epoch != epoch:
+                raise ClaimLost(task.task_id)
+            node, epoch = change.node, claim.next_epoch
+        taken += change.size
         now = datetime.now(UTC).isoformat()
         values: tuple[object, ...] = (
             task.task_owner,
@@ -151,19 +156,21 @@ class SQLiteDialect(Dialect):
             task.title,
             task.usage,
             task.handled,
-            first_event + events,
-            taken + size,
+            first_event + change.events,
+            taken,
+            node,
+            epoch,
         )
         if state == task.state.value:
             yield Change(_CHANGE_TASK, (*values, key))
-            return TaskPlace(key, first_event, taken + size)
+            return TaskPlace(key, first_event, taken)
         is_running, completed = task.state is TaskState.RUNNING, task.state is TaskState.COMPLETED
         values = (*values, is_running, completed, task.state.value)
         if new:
             (key,) = yield Insert(_ADD_TASK, "key", [(*values, *owner, task.task_id, now)])
         else:
             yield Change(_CHANGE_STATE, (*values, key))
-        return TaskPlace(key, first_event, taken + size)
+        return TaskPlace(key, first_event, taken)
 
     def consume(self, task: int, seqs: Sequence[int], state: str, reason: str | None) -> Verb[int]:
         consumed = 0

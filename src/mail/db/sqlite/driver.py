@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import ClassVar, Final, Literal, NamedTuple, TypeVar
+from uuid import uuid4
 
 from mail.db.driver import Verb
 from mail.db.migrate import (
@@ -64,7 +65,7 @@ class SQLiteDriver:
         self, path: Path, durability: str, lock: DatabaseLock | None, *, read_only: bool
     ) -> None:
         """Take what `SQLiteStore` was given; nothing is touched before `open`."""
-        self.path = path
+        self.path, self.node = path, uuid4().hex
         self._durability = durability
         self._read_only = read_only
         self._lock = lock
