@@ -306,6 +306,12 @@ class ClaimLost(StoreConflict):
     text = "another server works on task '{0}' by now; try again in a moment"
 
 
+class TaskElsewhere(StoreError):
+    """Another process is at work on the task."""
+
+    text = "another server is at work on task '{0}'; try again in a moment"
+
+
 class KeyTaken(StoreConflict):
     """The owner has already used the idempotency key; nothing of the commit is stored."""
 

@@ -49,6 +49,8 @@ Creating webhooks tables...
   webhooks created
 Creating questions tables...
   questions created
+Creating claims tables...
+  nodes created
 
 Verifying tables...
   agent_histories: OK
@@ -69,6 +71,7 @@ Verifying tables...
   approvals: OK
   webhooks: OK
   questions: OK
+  claims: OK
 
 Database initialization complete!
 """

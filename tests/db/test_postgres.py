@@ -146,7 +146,7 @@ class TestLostConnections:
         await store.commit(rows.post("first"))
         async with locked(url, "task_responses"):
             readings = [asyncio.create_task(store.response(rows.alice, "first")) for _ in range(40)]
-            await until_waiting(url, 19)
+            await until_waiting(url, 18)
             assert store.driver._session is not None
             store.driver._session.writer._connection.terminate()
             async with asyncio.timeout(10):
@@ -321,7 +321,7 @@ class TestClosing:
                 *(asyncio.create_task(store.load_task(rows.alice, "t1")) for _ in range(30)),
                 asyncio.create_task(store.commit(rows.post("t2"))),
             ]
-            await until_waiting(url, 20)
+            await until_waiting(url, 19)
             under_way.append(asyncio.create_task(store.commit(rows.post("t3"))))
             await asyncio.sleep(0)
             async with asyncio.timeout(20):

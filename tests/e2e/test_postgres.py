@@ -33,7 +33,8 @@ async def seen(client: httpx.AsyncClient) -> dict[str, Any]:
 def stored(place: Place) -> dict[str, list[str]]:
     """Return every row of every table as text, but for what each server notes of itself."""
     names = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'"
-    tables = [name for (name,) in query(place.dsn, names) if name not in ("writers", "sweeps")]
+    own = ("writers", "sweeps", "nodes")
+    tables = [name for (name,) in query(place.dsn, names) if name not in own]
     return {
         name: sorted(text for (text,) in query(place.dsn, f"SELECT t::text FROM {name} AS t"))  # noqa: S608
         for name in tables

@@ -30,7 +30,7 @@ from tests.server.kit import Template, bearer, config, frames
 
 __all__ = ["Answer", "Generation", "ShakyStore", "agent_of", "leaks", "template"]
 
-WRITES = frozenset({"commit", "claim", "release", "put_key"})
+WRITES = frozenset({"commit", "count_attempt", "uncount_attempt", "put_key"})
 HARNESS = "harness"
 """Asyncio tasks of this name are not the server's."""
 

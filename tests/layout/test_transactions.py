@@ -5,7 +5,7 @@ import ast
 from tests.layout.test_house import modules
 
 # What changes a task, its mail, or the count of attempts on it.
-VERBS = {"commit", "delete_task", "claim", "release"}
+VERBS = {"commit", "delete_task", "count_attempt", "uncount_attempt"}
 BESIDE_THE_ENGINE = {
     "mail.cli.stores": "an operator deletes beside a server that may not run",
     "mail.server.retention": "deletes ended tasks by their age",

@@ -18,7 +18,7 @@ from mail.core.wire import MAILInterswarmMessage, MAILMessage
 from mail.db.memory import MemoryStore
 from mail.db.records import OutboxChange, OutboxRow, Owner
 from mail.db.store import Store
-from mail.errors import MAILError, ShuttingDown, ToolError
+from mail.errors import ClaimLost, MAILError, ShuttingDown, ToolError
 from mail.services.peer_mail import find_place, opened
 from tests.support.waiting import until as until
 
@@ -204,7 +204,7 @@ class Network:
                 await side.store.open()
                 due = await side.store.due_outbox(side.name, FAR, 100)
                 for owner, row in due:
-                    with suppress(ShuttingDown):  # it is tried again after the restart
+                    with suppress(ShuttingDown, ClaimLost):  # it is tried again after the restart
                         going |= await self._deliver(side, owner, row)
 
     async def _deliver(self, side: Side, owner: Owner, row: OutboxRow) -> bool:

@@ -5,12 +5,13 @@ task has nothing to do), and ``epoch``, the number of claims so far. See the cha
 docs/database.md.
 """
 
-from typing import Final, NamedTuple
+from typing import Any, Final
 
+from mail.core.tasks import TaskState
 from mail.db.driver import Query, Verb, Verbs, read, write
-from mail.db.records import Owner, TaskRow
-from mail.db.rows import OWNED
-from mail.errors import ClaimLost
+from mail.db.records import Owner, TaskClaim, TaskRow
+from mail.db.rows import OWNED, OWNER_COLUMNS
+from mail.errors import ClaimLost, TaskElsewhere
 
 _TAKE: Final = f"""
 UPDATE tasks SET node = $5, epoch = epoch + 1
@@ -18,26 +19,7 @@ WHERE {OWNED} AND task_id = $4 AND epoch = $6 RETURNING epoch
 """
 
 
-class TaskClaim(NamedTuple):
-    """The claim of a task as a process knows it.
-
-    Attributes:
-        epoch: The number of claims that the task has had.
-        held: Whether the newest one is this process's. Nobody has the task otherwise, and the next
-            commit takes it.
-    """
-
-    epoch: int = 0
-    held: bool = False
-
-    @property
-    def next_epoch(self) -> int:
-        """The epoch with the next commit."""
-        return self.epoch + (not self.held)
-
-    def after(self, *, running: bool) -> "TaskClaim":
-        """Return the claim after a commit: a task that does not run is nobody's."""
-        return TaskClaim(self.next_epoch, held=running)
+ORPHANS_AT_ONCE: Final = 1000
 
 
 class ClaimVerbs(Verbs):
@@ -46,24 +28,46 @@ class ClaimVerbs(Verbs):
     async def claim_task(self, owner: Owner, task_id: str) -> tuple[TaskRow, TaskClaim] | None:
         """Return a task, and the claim under which it may be worked on; None if there is none.
 
-        A task that is nobody's is not changed. From others it is taken: what they still commit is
-        refused.
+        A task that rests is nobody's, and is not changed. One that runs is taken, from a process
+        that is gone, too: what that still commits is refused.
 
         Raises:
+            TaskElsewhere: another process has it, and is at work.
             ClaimLost: somebody else has taken it at the same moment.
         """
         found = await self._claimed(owner, task_id)
-        if found is None or not found[0]:
-            return found and found[1:]
-        return await self._take(owner, task_id, found[2].epoch)
+        if found is None:
+            return None
+        node, alive, row, claim = found
+        if node and node != self.driver.node and alive:
+            raise TaskElsewhere(task_id)
+        if node or row.state is TaskState.RUNNING:  # no model may be asked before it is taken
+            return await self._take(owner, task_id, claim.epoch)
+        return row, claim
 
     @read
-    def _claimed(self, owner: Owner, task_id: str) -> Verb[tuple[str, TaskRow, TaskClaim] | None]:
+    def orphans(self, swarm: str) -> Verb[list[tuple[Owner, TaskRow]]]:
+        """Return unfinished tasks that no process is at work on, oldest first, and whose they are.
+
+        At most `ORPHANS_AT_ONCE`: those that are taken up are orphans no more.
+        """
+        text = f"""
+            SELECT {OWNER_COLUMNS}, {self.sql.task_columns} FROM tasks
+            WHERE swarm_name = $1 AND (is_running OR (state = 'paused' AND awaited))
+                AND NOT {self.sql.alive}
+            ORDER BY key LIMIT {ORPHANS_AT_ONCE}"""
+        rows = yield Query(text, (swarm,))
+        return [(Owner(*row[:3]), self.sql.as_task(row[3:])) for row in map(tuple, rows)]
+
+    @read
+    def _claimed(
+        self, owner: Owner, task_id: str
+    ) -> Verb[tuple[str, bool, TaskRow, TaskClaim] | None]:
         rows = yield from self._row(owner, task_id)
         if not rows:
             return None
-        *row, node, epoch = rows[0]
-        return node, self.sql.as_task(row), TaskClaim(epoch)
+        *row, alive, node, epoch = rows[0]
+        return node, bool(alive), self.sql.as_task(row), TaskClaim(epoch)
 
     @write
     def _take(self, owner: Owner, task_id: str, epoch: int) -> Verb[tuple[TaskRow, TaskClaim]]:
@@ -71,8 +75,11 @@ class ClaimVerbs(Verbs):
         rows = yield from self._row(owner, task_id)
         if not (taken and rows):
             raise ClaimLost(task_id)
-        return self.sql.as_task(tuple(rows[0])[:-2]), TaskClaim(epoch + 1, held=True)
+        return self.sql.as_task(tuple(rows[0])[:-3]), TaskClaim(epoch + 1, held=True)
 
-    def _row(self, owner: Owner, task_id: str) -> Verb[list[tuple[object, ...]]]:
-        text = f"SELECT {self.sql.task_columns}, node, epoch FROM tasks WHERE {OWNED} AND task_id = $4"
-        return (yield Query(text, (*owner, task_id)))
+    def _row(self, owner: Owner, task_id: str) -> Verb[list[Any]]:
+        text = f"""
+            SELECT {self.sql.task_columns}, {self.sql.alive}, node, epoch FROM tasks
+            WHERE {OWNED} AND task_id = $4"""
+        rows: list[Any] = yield Query(text, (*owner, task_id))
+        return rows

@@ -17,8 +17,8 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from mail.core.large import in_turn, turn_of
+from mail.core.tasks import TaskState
 from mail.db.calls import CallRow, put_calls
-from mail.db.claims import TaskClaim
 from mail.db.desk import DeskPost, ShownRow, add_letters, note_shown
 from mail.db.driver import Batch, Change, Insert, Query, RowChange, TaskPlace, Verb, Verbs
 from mail.db.keys import key_size, put_key
@@ -36,12 +36,12 @@ from mail.db.records import (
     OutboxChange,
     OutboxRow,
     Owner,
+    TaskClaim,
     TaskRow,
 )
 from mail.db.rows import columns, insert
 from mail.db.texts import LARGE, Lifter, text_size
 from mail.db.webhooks import WebhookRow, add_webhooks
-from mail.core.tasks import TaskState
 from mail.errors import MailTaken, StoreConflict
 
 _TAKE_MAIL: Final = f"{insert('inbox', 'swarm_name', columns(InboxRow))} ON CONFLICT DO NOTHING"
@@ -99,8 +99,8 @@ class Commit:
     """One commit of a task. Every field but the owner and the task may be empty.
 
     ``new`` begins the task; otherwise the task must exist. ``claim`` is the claim under which the
-    task is changed; without one no claim is looked at, nor taken. ``calls`` are inserted or replaced by
-    (agent, call_id). ``response`` is the run's final message as JSON (upserted).
+    task is changed; without one no claim is looked at, nor taken. ``calls`` are inserted or
+    replaced by (agent, call_id). ``response`` is the run's final message as JSON (upserted).
     ``settled`` are waiting deliveries of the task that are consumed with the commit (those that do
     not wait any more are passed over); ``cancel_mail`` drops all of its waiting mail. ``snapshot``
     asks the store to bring the documented ``agent_histories`` rows of the task up to date (at a

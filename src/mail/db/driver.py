@@ -30,8 +30,7 @@ from mail.errors import StoreError
 
 if TYPE_CHECKING:
     from mail.core.events import TaskEvent
-    from mail.db.claims import TaskClaim
-    from mail.db.records import MemoryRow, Owner, TaskRow
+    from mail.db.records import MemoryRow, Owner, TaskClaim, TaskRow
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -84,6 +83,10 @@ class Driver(Protocol):
     @property
     def durable(self) -> bool:
         """Tell whether what is committed survives the process."""
+
+    @property
+    def shared(self) -> bool:
+        """Tell whether other processes may be at work on the same tasks."""
 
     @property
     def node(self) -> str:
@@ -231,6 +234,8 @@ class Dialect(ABC):
         size: The bytes of the text in the column in ``{}``.
         hashed: The indexed form of the column in ``{}``, which has texts of any length.
         some: The condition that a row is among those whose `row` the query in ``{}`` selects.
+        alive: The condition that the process that has a task is at work, of the columns of
+            ``tasks``.
         time: The time in the parameter in ``{}``, to compare with ``updated_at`` of tasks.
     """
 
@@ -250,6 +255,7 @@ class Dialect(ABC):
     size: str
     hashed: str
     some: str
+    alive: str
     time: str
 
     @abstractmethod

@@ -28,6 +28,7 @@ class MemoryDriver:
     """A `mail.db.driver.Driver` whose database lives and dies with it."""
 
     durable: ClassVar = False
+    shared: ClassVar = False
     dialect: ClassVar = SQLiteDialect()
 
     def __init__(self) -> None:

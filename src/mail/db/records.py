@@ -53,6 +53,11 @@ class TaskRow(NamedTuple):
     usage: str = "{}"
     handled: str = ""
 
+    @property
+    def is_unfinished(self) -> bool:
+        """Tell whether there is work left: it runs, or its callers were not told of its pause."""
+        return self.state is TaskState.RUNNING or (self.state is TaskState.PAUSED and self.awaited)
+
     def changed(self, **fields: Any) -> "TaskRow":
         """Return the row with other values of some fields; `_replace` does twice the work."""
         values: list[Any] = list(self)
@@ -62,6 +67,32 @@ class TaskRow(NamedTuple):
 
 
 _TASK_PLACES: Final = {name: place for place, name in enumerate(TaskRow._fields)}
+
+
+class TaskClaim(NamedTuple):
+    """The claim of a task as a process knows it.
+
+    Attributes:
+        epoch: The number of claims that the task has had.
+        held: Whether the newest one is this process's. Nobody has the task otherwise, and the next
+            commit takes it.
+    """
+
+    epoch: int = 0
+    held: bool = False
+
+    @property
+    def next_epoch(self) -> int:
+        """The epoch with the next commit."""
+        return self.epoch + (not self.held)
+
+    def after(self, *, running: bool) -> "TaskClaim":
+        """Return the claim after a commit: a task that does not run is nobody's."""
+        return TaskClaim(self.next_epoch, held=running)
+
+
+NO_CLAIM: Final = TaskClaim()
+"""That of a task that is to be."""
 
 
 class TaskCounts(NamedTuple):

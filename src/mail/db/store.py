@@ -42,6 +42,11 @@ class Store(
         """Tell whether committed state survives the process."""
         return self.driver.durable
 
+    @property
+    def shared(self) -> bool:
+        """Tell whether other processes may be at work on the same tasks."""
+        return self.driver.shared
+
     async def open(self) -> None:
         """Connect and migrate. May be called again; the first call does the work."""
         await self.driver.open()

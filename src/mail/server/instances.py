@@ -8,15 +8,15 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from mail.auth.callers import Caller, hash_token
-from mail.db.records import Owner
+from mail.db.records import Owner, TaskRow
 from mail.db.store import Store
-from mail.errors import MAILError, ShuttingDown
+from mail.errors import MAILError, ShuttingDown, StoreError
 from mail.llm.provider_env import ModelUse
 from mail.logcontext import bound
 from mail.server.errors import ServerBusy
@@ -355,18 +355,37 @@ class InstancePool:
                 _log.exception("closing idle instances failed")
 
 
-_BUSY_SECONDS = 5.0
+_BUSY_SECONDS: Final = 5.0
+_LOOK_SECONDS: Final = 1.0
+"""Between two looks for tasks of processes that are gone."""
 
 
 async def recover_owners(store: Store, pool: InstancePool) -> None:
     """Start an instance for every owner with running tasks in the pool's swarm, one by one.
 
-    Instances that idle on an older swarm are closed first. An owner that cannot be started is
-    logged; its tasks wait until it posts a message, follows events or cancels a task.
+    Where other processes share the store, go on with what those leave that die. Instances that
+    idle on an older swarm are closed first. An owner that cannot be started is logged; its tasks
+    wait until it posts a message, follows events or cancels a task.
     """
-    try:
+    with _logged():
         await pool.sweep()
         await _recover_all(await store.open_owners(pool.served.template.name), pool)
+    while store.shared and not pool.served.needs_token:
+        await asyncio.sleep(_LOOK_SECONDS)
+        with _logged():
+            orphans: dict[Owner, list[TaskRow]] = {}
+            for owner, row in await store.orphans(str(pool.served.template.name)):
+                orphans.setdefault(owner, []).append(row)
+            for owner, rows in orphans.items():
+                await _recover(pool, owner, rows)
+
+
+@contextmanager
+def _logged() -> Iterator[None]:
+    try:
+        yield
+    except StoreError as error:
+        _log.warning("unfinished tasks could not be looked up: %s", error)
     except Exception:  # noqa: BLE001 - the server goes on; the tasks wait for their callers
         _log.exception("unfinished tasks could not be looked up")
 
@@ -388,13 +407,17 @@ async def _recover_all(owners: list[Owner], pool: InstancePool) -> None:
         _log.info("unfinished tasks resumed", extra={"callers": len(owners)})
 
 
-async def _recover(pool: InstancePool, owner: Owner) -> bool:
-    """Start an owner's instance; False to try again: there is no room, or it still works."""
+async def _recover(pool: InstancePool, owner: Owner, rows: Sequence[TaskRow] = ()) -> bool:
+    """Start an owner's instance; False to try again: there is no room, or it still works.
+
+    It takes up what is unfinished when it starts, and these tasks if it has started before.
+    """
     caller = Caller(owner.role, owner.id)
     try:
-        async with pool.lease(caller):
-            serving: str = pool.serving(caller).template.name
-            return serving == owner.swarm
+        async with pool.lease(caller) as swarm:
+            if swarm.name == owner.swarm:
+                await swarm.runtime.take_up(rows)
+            return bool(swarm.name == owner.swarm)
     except ServerBusy:
         return False
     except ShuttingDown:

@@ -89,9 +89,9 @@ class StopsAtALook(HookedStore):
 
     runtime: MAILRuntime
 
-    async def load_task(self, *args: Any) -> Any:
+    async def claim_task(self, *args: Any) -> Any:
         await self.runtime.shutdown(0)
-        return await self._store.load_task(*args)
+        return await self._store.claim_task(*args)
 
 
 async def test_nobody_begins_to_wait_when_the_waiting_have_been_told(store: Store) -> None:

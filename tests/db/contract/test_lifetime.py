@@ -48,7 +48,7 @@ class TestDurableStores:
         (seq,) = (await durable.commit(post)).seqs
         journal = JournalRow("reply", "done", "{}")
         await durable.commit(rows.turn(seq, task=task, done=False, journal=(journal,)))
-        await durable.claim(rows.alice, seq)
+        await durable.count_attempt(rows.alice, seq)
 
         async def everything(of: Store) -> list[Any]:
             owner = rows.alice

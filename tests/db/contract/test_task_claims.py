@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from mail.core.tasks import TaskState
-from mail.db.claims import TaskClaim
-from mail.db.records import Owner
+from mail.db.records import Owner, TaskClaim
 from mail.db.store import Store
 from mail.errors import ClaimLost, StoreConflict
 

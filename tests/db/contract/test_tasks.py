@@ -388,9 +388,9 @@ class TestMail:
 class TestAttempts:
     async def test_a_claim_counts_and_a_release_takes_back(self, store: Store, rows: Rows) -> None:
         seq = await rows.begin(store)
-        assert await store.claim(rows.alice, seq) == 1
-        assert await store.claim(rows.alice, seq) == 2
-        await store.release(rows.alice, seq)
+        assert await store.count_attempt(rows.alice, seq) == 1
+        assert await store.count_attempt(rows.alice, seq) == 2
+        await store.uncount_attempt(rows.alice, seq)
         (mail,) = await store.waiting_mail(rows.alice, "t1")
         assert mail.attempts == 1
 
@@ -399,10 +399,10 @@ class TestAttempts:
     ) -> None:
         seq = await rows.begin(store)
         with pytest.raises(StoreConflict):
-            await store.claim(rows.bob, seq)
+            await store.count_attempt(rows.bob, seq)
         await store.commit(rows.turn(seq))
         with pytest.raises(StoreConflict):
-            await store.claim(rows.alice, seq)
+            await store.count_attempt(rows.alice, seq)
 
 
 class TestJournal:

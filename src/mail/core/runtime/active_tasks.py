@@ -24,8 +24,7 @@ from mail.core.teams import wait_cycle
 from mail.core.tools.offer import NO_OFFER, Offer
 from mail.core.usage import Spending, Usage
 from mail.db.calls import CallRow
-from mail.db.claims import TaskClaim
-from mail.db.records import EventRow, TaskRow
+from mail.db.records import NO_CLAIM, EventRow, TaskClaim, TaskRow
 from mail.errors import TaskPaused
 
 if TYPE_CHECKING:
@@ -334,7 +333,7 @@ class ActiveTask(TaskMemory):
     pins: int = 0
     loaded: bool = True
     void: bool = False
-    claim: TaskClaim = TaskClaim()
+    claim: TaskClaim = NO_CLAIM
     away: list[str] = field(default_factory=list)
     request_id: str = ""
     steps_due: dict[str, "asyncio.Future[MAILMessage]"] = field(default_factory=dict)

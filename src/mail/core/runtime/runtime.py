@@ -1,7 +1,7 @@
 """`MAILRuntime`: the engine of one caller's swarm. It wires the parts together and delegates."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Set
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Set
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Any, Literal
@@ -52,7 +52,9 @@ from mail.errors import (
     ConfigError,
     MAILError,
     ShuttingDown,
+    StoreConflict,
     StoreError,
+    TaskElsewhere,
     TaskTimeout,
     UnknownApproval,
     UnknownTask,
@@ -241,9 +243,7 @@ class MAILRuntime(Federation, RuntimeViews):
             await self._context.store.open()
             states = (TaskState.RUNNING, TaskState.PAUSED)
             rows = await self._context.store.list_tasks(self._context.owner, states=states)
-            for row in reversed(rows):
-                if row.state is TaskState.RUNNING or row.awaited:
-                    await self._submissions.recover(row)
+            await self._take_up(row for row in reversed(rows) if row.is_unfinished)
             if self._gateway is not None:
                 self._gateway.wake(())  # mail may wait from the last time
             self._recovered = True
@@ -252,6 +252,16 @@ class MAILRuntime(Federation, RuntimeViews):
                 self._watch_deadlines()
         finally:
             self._opening = None
+
+    async def _take_up(self, rows: Iterable[TaskRow]) -> None:
+        for row in rows:
+            with suppress(StoreConflict, TaskElsewhere, UnknownTask):  # another was faster
+                await self._submissions.recover(row)
+
+    async def take_up(self, rows: Iterable[TaskRow]) -> None:
+        """Take up tasks of the owner that another process has left unfinished."""
+        await self.start()
+        await self._take_up(rows)
 
     def run_continuous(
         self,

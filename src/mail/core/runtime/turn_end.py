@@ -137,6 +137,8 @@ class TurnEnd:
     async def drop(self, turn: Turn) -> None:
         """Forget a turn whose mail is not there any more."""
         task = turn.task
+        if turn.abandoned:  # with its task
+            return
         if task.finish is turn.queued and not task.void:
             async with TaskChange(self.context, task) as change:
                 change.memory.finish = None

@@ -380,8 +380,6 @@ class TurnRunner:
             turn.counted = True
             await self._work(turn, journal)
         except StoreConflict:
-            if turn.abandoned:  # with its task
-                return
             logger.info("the mail of agent '%s' was dropped during its turn", turn.agent)
             await self.turn_end.drop(turn)
         except StoreError as error:

@@ -59,6 +59,9 @@ WHERE swarm_name = $16 AND caller_role = $17 AND caller_id = $18 AND task_id = $
 RETURNING key, next_event, bytes
 """
 
+LEASE_SECONDS: Final = 6.0
+"""A process that has said nothing for so long is dead; see `mail.db.postgres.nodes`."""
+
 _FIND_TASK: Final = f"SELECT 1 FROM tasks WHERE {OWNED} AND task_id = $4"
 
 _CONSUME: Final = """
@@ -128,6 +131,9 @@ class PostgresDialect(Dialect):
     size = "octet_length({})"
     hashed = "md5({})"
     some = "ctid = ANY(ARRAY({}))"
+    alive = f"""EXISTS (
+        SELECT 1 FROM nodes
+        WHERE nodes.id = tasks.node AND beat_at > now() - interval '{LEASE_SECONDS} seconds')"""
     time = "CAST({}::text AS TIMESTAMP WITH TIME ZONE)"
 
     def as_task(self, row: Row) -> TaskRow:

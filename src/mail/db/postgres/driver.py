@@ -33,6 +33,7 @@ from mail.db.postgres.connect import (
 )
 from mail.db.postgres.dialect import Pool, PostgresDialect
 from mail.db.postgres.migrate import check_encoding, migrate, missing_tables
+from mail.db.postgres.nodes import Membership
 from mail.db.postgres.swarm_lock import ClaimKeeper
 from mail.db.postgres.writer import Work, Writer
 from mail.db.records import SwarmClaim
@@ -55,8 +56,8 @@ class Reader:
         self._retries = retries or Retries()
         self._pool = pool
         self._loop = loop
-        # One connection is for the writer, which may have lost its own.
-        self._places = asyncio.Semaphore(pool.get_max_size() - 1)
+        # One connection is for the writer, which may have lost its own, and one for the heartbeat.
+        self._places = asyncio.Semaphore(max(1, pool.get_max_size() - 2))
         self._under_way: set[asyncio.Task[Any]] = set()
         self._gate = threading.Lock()
         self._open = True
@@ -122,12 +123,14 @@ class _Session(NamedTuple):
     reader: Reader
     serving: asyncio.Task[None]
     keeper: ClaimKeeper | None
+    membership: Membership
 
 
 class PostgresDriver:
     """A `mail.db.driver.Driver` of PostgreSQL. Any number of event loops may share it."""
 
     durable: ClassVar = True
+    shared: ClassVar = True
     dialect: ClassVar = PostgresDialect()
 
     def __init__(
@@ -199,8 +202,12 @@ class PostgresDriver:
         retries = Retries()
         writer = Writer(pool, loop, keeper.check if keeper else lambda: None, retries)
         reader = Reader(pool, loop, retries)
+        membership = Membership(pool, self.node)
+        if self._exclusive:
+            with in_store_terms("cannot use the database"):
+                await with_retries(membership.join)
         serving = asyncio.create_task(writer.serve())
-        return _Session(loop, thread, pool, writer, reader, serving, keeper)
+        return _Session(loop, thread, pool, writer, reader, serving, keeper, membership)
 
     async def _take_swarm(self) -> ClaimKeeper | None:
         if self._claim is None:
@@ -311,6 +318,7 @@ async def _finish(session: _Session) -> None:
     ends = session.loop.time() + _CLOSE_SECONDS
     tasks = {session.serving, *session.reader.under_way()}
     _, late = await asyncio.wait(tasks, timeout=_CLOSE_SECONDS)
+    await session.membership.leave()
     if not late:
         tasks = {asyncio.create_task(session.pool.close())}
         _, late = await asyncio.wait(tasks, timeout=ends - session.loop.time())

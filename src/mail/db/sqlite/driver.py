@@ -59,6 +59,7 @@ class SQLiteDriver:
     """A `mail.db.driver.Driver` of one file. Any number of event loops may share it."""
 
     durable: ClassVar = True
+    shared: ClassVar = False
     dialect: ClassVar = SQLiteDialect()
 
     def __init__(

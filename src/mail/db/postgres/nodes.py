@@ -1,0 +1,82 @@
+"""The processes that share a database: each says every second that it is there.
+
+Its tasks are its own until it has said nothing for `LEASE_SECONDS`, by the database's clock; then
+others take them up. It proves in each commit of a task that nobody has, see `mail.db.claims`.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+from contextlib import suppress
+from typing import Final
+
+from mail.db.postgres.connect import ANSWER_SECONDS, as_store_error, borrowed
+from mail.db.postgres.dialect import LEASE_SECONDS, Pool
+from mail.version import get_version
+
+_BEAT_SECONDS: Final = 1.0
+
+_BEAT: Final = """
+INSERT INTO nodes (id, host, pid, version) VALUES ($1, $2, $3, $4)
+ON CONFLICT (id) DO UPDATE SET beat_at = now()
+"""
+_CLEAR: Final = "DELETE FROM nodes WHERE beat_at < now() - interval '1 day'"
+_LEAVE: Final = "DELETE FROM nodes WHERE id = $1"
+_OF_HOST: Final = "SELECT id, pid FROM nodes WHERE host = $1"
+_HERE: Final[set[str]] = set()
+"""The names that this process has had."""
+
+logger = logging.getLogger(__name__)
+
+
+class Membership:
+    """The row of this process in ``nodes``. Everything happens in the store's loop."""
+
+    def __init__(self, pool: Pool, node: str) -> None:
+        """Take the pool, and the name that is the process's own."""
+        self._pool = pool
+        self._row = node, socket.gethostname(), os.getpid(), get_version()
+        _HERE.add(node)
+        self._beating: asyncio.Task[None] | None = None
+
+    async def join(self) -> None:
+        """Say that the process is there, from now on; nobody waits for those that died here."""
+        host = self._row[1]
+        async with borrowed(self._pool, ANSWER_SECONDS) as connection:
+            await connection.execute(_CLEAR)
+            for other, pid in await connection.fetch(_OF_HOST, host):
+                if other not in _HERE and not _is_at_work(pid):
+                    await connection.execute(_LEAVE, other)
+            await connection.execute(_BEAT, *self._row)
+        self._beating = asyncio.create_task(self._beat(), name="heartbeat")
+
+    async def leave(self) -> None:
+        """Say that it is gone, so that nobody waits for it; not for long."""
+        if self._beating is None:
+            return
+        self._beating.cancel()
+        await asyncio.gather(self._beating, return_exceptions=True)
+        with suppress(Exception):  # then its time runs out
+            async with borrowed(self._pool, _BEAT_SECONDS) as connection:
+                await connection.execute(_LEAVE, self._row[0])
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(_BEAT_SECONDS)
+            try:
+                async with borrowed(self._pool, LEASE_SECONDS) as connection:
+                    await connection.execute(_BEAT, *self._row)
+            except Exception as error:  # noqa: BLE001 - only the database's return helps
+                logger.warning("no heartbeat: %s", as_store_error(error))
+
+
+def _is_at_work(pid: int) -> bool:
+    """Tell whether another process of this host has a number."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return pid != os.getpid()

@@ -1,0 +1,93 @@
+"""Several processes on one PostgreSQL database: who is there, and whose tasks are whose."""
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator
+
+import pytest
+
+from mail.core.tasks import TaskState
+from mail.db.commit import Commit
+from mail.db.postgres.driver import PostgresStore
+from mail.db.records import Owner, TaskClaim, TaskRow
+from mail.errors import TaskElsewhere
+from tests.support.postgres import Cluster, query
+
+OWNER = Owner("alpha", "user", "alice")
+ROW = TaskRow("t1", str(OWNER), (str(OWNER),), "2026-01-01T10:00:00+00:00", "supervisor")
+OLDER = "UPDATE nodes SET beat_at = now() - interval '7 seconds' WHERE id = $1"
+
+
+@pytest.fixture
+async def stores(cluster: Cluster) -> AsyncIterator[tuple[PostgresStore, PostgresStore]]:
+    url = cluster.schema()
+    pair = PostgresStore(url), PostgresStore(url)
+    for store in pair:
+        await store.open()
+    yield pair
+    for store in pair:
+        await store.close()
+
+
+async def test_a_task_at_work_is_left_to_who_has_it_and_is_taken_up_when_they_are_gone(
+    stores: tuple[PostgresStore, PostgresStore],
+) -> None:
+    first, second = stores
+    await first.commit(Commit(OWNER, ROW, new=True, claim=TaskClaim()))
+    assert await second.orphans("alpha") == []
+    with pytest.raises(TaskElsewhere, match="another server is at work on task 't1'"):
+        await second.claim_task(OWNER, "t1")
+    await first.close()
+    assert await second.orphans("alpha") == [(OWNER, ROW)]
+    assert await second.claim_task(OWNER, "t1") == (ROW, TaskClaim(2, held=True))
+    assert await second.orphans("alpha") == []
+
+
+async def test_a_process_that_says_nothing_for_six_seconds_is_dead_until_it_speaks_again(
+    cluster: Cluster, stores: tuple[PostgresStore, PostgresStore]
+) -> None:
+    first, second = stores
+    await first.commit(Commit(OWNER, ROW, new=True, claim=TaskClaim()))
+    url = second.driver._dsn
+    query(url, OLDER, first.driver.node)
+    assert await second.orphans("alpha") == [(OWNER, ROW)]
+    async with asyncio.timeout(5):
+        while await second.orphans("alpha"):
+            await asyncio.sleep(0.05)
+
+
+async def test_a_task_that_rests_is_nobodys_orphan(
+    stores: tuple[PostgresStore, PostgresStore],
+) -> None:
+    first, second = stores
+    paused = ROW.changed(state=TaskState.PAUSED)
+    await first.commit(Commit(OWNER, paused, new=True, claim=TaskClaim()))
+    assert await second.orphans("alpha") == []
+    assert await second.claim_task(OWNER, "t1") == (paused, TaskClaim(1))
+
+
+async def test_who_died_on_this_machine_is_not_waited_for(cluster: Cluster) -> None:
+    url = cluster.schema()
+    store = PostgresStore(url)
+    await store.open()
+    ended = await asyncio.create_subprocess_exec(sys.executable, "-c", "")
+    await ended.wait()
+    made = "INSERT INTO nodes (id, host, pid, version) VALUES ($1, $2, $3, '1')"
+    here = socket.gethostname()
+    for name, host, pid in (
+        ("died", here, ended.pid),
+        ("as us", here, os.getpid()),
+        ("parent", here, os.getppid()),
+        ("elsewhere", f"not-{here}", ended.pid),
+    ):
+        query(url, made, name, host, pid)
+    other = PostgresStore(url)
+    await other.open()
+    left = {name for (name,) in query(url, "SELECT id FROM nodes")}
+    assert left == {store.driver.node, other.driver.node, "parent", "elsewhere"}
+    await other.close()
+    await store.close()
+    left = {name for (name,) in query(url, "SELECT id FROM nodes")}
+    assert left == {"parent", "elsewhere"}
