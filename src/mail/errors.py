@@ -309,7 +309,9 @@ class ClaimLost(StoreConflict):
 class TaskElsewhere(StoreError):
     """Another process is at work on the task."""
 
-    text = "another server is at work on task '{0}'; try again in a moment"
+    def __init__(self, task_id: str) -> None:
+        super().__init__(f"another server is at work on task '{task_id}'; try again in a moment")
+        self.task_id = task_id
 
 
 class KeyTaken(StoreConflict):

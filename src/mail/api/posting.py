@@ -492,7 +492,7 @@ class MessagePoster(SwarmReader):
         once: IdempotencyRow | None = None,
         memories: tuple[MemoryRow, ...] = (),
         entrypoints: Sequence[str] = (),
-    ) -> Run:
+    ) -> Run | FollowedRun:
         """Post a message and return the handle of its run: the result, or the events.
 
         Args:

@@ -54,7 +54,7 @@ class ClaimVerbs(Verbs):
         text = f"""
             SELECT {OWNER_COLUMNS}, {self.sql.task_columns} FROM tasks
             WHERE swarm_name = $1 AND (is_running OR (state = 'paused' AND awaited))
-                AND NOT {self.sql.alive}
+                AND NOT {self.sql.alive.format("tasks.node")}
             ORDER BY key LIMIT {ORPHANS_AT_ONCE}"""
         rows = yield Query(text, (swarm,))
         return [(Owner(*row[:3]), self.sql.as_task(row[3:])) for row in map(tuple, rows)]
@@ -78,8 +78,9 @@ class ClaimVerbs(Verbs):
         return self.sql.as_task(tuple(rows[0])[:-3]), TaskClaim(epoch + 1, held=True)
 
     def _row(self, owner: Owner, task_id: str) -> Verb[list[Any]]:
+        alive = self.sql.alive.format("tasks.node")
         text = f"""
-            SELECT {self.sql.task_columns}, {self.sql.alive}, node, epoch FROM tasks
+            SELECT {self.sql.task_columns}, {alive}, node, epoch FROM tasks
             WHERE {OWNED} AND task_id = $4"""
         rows: list[Any] = yield Query(text, (*owner, task_id))
         return rows

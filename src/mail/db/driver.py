@@ -234,8 +234,7 @@ class Dialect(ABC):
         size: The bytes of the text in the column in ``{}``.
         hashed: The indexed form of the column in ``{}``, which has texts of any length.
         some: The condition that a row is among those whose `row` the query in ``{}`` selects.
-        alive: The condition that the process that has a task is at work, of the columns of
-            ``tasks``.
+        alive: The condition that the process whose name is in the column in ``{}`` is at work.
         time: The time in the parameter in ``{}``, to compare with ``updated_at`` of tasks.
     """
 

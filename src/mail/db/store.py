@@ -10,6 +10,7 @@ from mail.db.ledger import LedgerVerbs
 from mail.db.memories import MemoryVerbs
 from mail.db.outbox import OutboxVerbs
 from mail.db.preferences import PreferenceVerbs
+from mail.db.relay import RelayVerbs
 from mail.db.sweep import SweepVerbs
 from mail.db.tasks import EventVerbs, TaskVerbs
 from mail.db.webhooks import WebhookVerbs
@@ -20,6 +21,7 @@ class Store(
     CallVerbs,
     LedgerVerbs,
     ClaimVerbs,
+    RelayVerbs,
     CommitVerbs,
     SweepVerbs,
     EventVerbs,

@@ -37,6 +37,7 @@ from mail.errors import ConfigError
 from mail.llm.profiles import configured_models
 from mail.llm.resolve import EXAMPLE_MODEL, is_example_script
 from mail.server.errors import as_it_is, install_error_handlers
+from mail.server.instances import make_relayed_calls
 from mail.server.letters import Reminder
 from mail.server.middleware import Cors, EdgeMiddleware
 from mail.server.openapi import OpenAPIDocument
@@ -246,6 +247,7 @@ async def _working(state: ServerState) -> AsyncIterator[None]:
         asyncio.create_task(_reminder(state).run(), name="unanswered letters"),
         asyncio.create_task(state.learning.run(), name="memories"),
         asyncio.create_task(approvals.end_in_time_of(state), name="unanswered approvals"),
+        asyncio.create_task(make_relayed_calls(state.store, state.pool), name="relayed calls"),
     ]
     telling = asyncio.create_task(state.webhook.run(), name="webhook")
     try:

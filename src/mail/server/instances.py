@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from mail.auth.callers import Caller, hash_token
+from mail.core.runtime.relay import told
 from mail.db.records import Owner, TaskRow
+from mail.db.relay import RelayedCall
 from mail.db.store import Store
 from mail.errors import MAILError, ShuttingDown, StoreError
 from mail.llm.provider_env import ModelUse
@@ -358,6 +360,7 @@ class InstancePool:
 _BUSY_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 1.0
 """Between two looks for tasks of processes that are gone."""
+_RELAY_SECONDS: Final = 0.05
 
 
 async def recover_owners(store: Store, pool: InstancePool) -> None:
@@ -388,6 +391,35 @@ def _logged() -> Iterator[None]:
         _log.warning("unfinished tasks could not be looked up: %s", error)
     except Exception:  # noqa: BLE001 - the server goes on; the tasks wait for their callers
         _log.exception("unfinished tasks could not be looked up")
+
+
+async def make_relayed_calls(store: Store, pool: InstancePool) -> None:
+    """Make the calls that other processes ask for, because this one has the tasks."""
+    under_way: set[asyncio.Task[None]] = set()
+    while store.shared:
+        await asyncio.sleep(_RELAY_SECONDS)
+        try:
+            calls = await store.relayed_calls(str(pool.served.template.name))
+        except StoreError as error:
+            _log.warning("calls of other servers cannot be read: %s", error)
+            await asyncio.sleep(_LOOK_SECONDS)
+            continue
+        for call in calls:
+            if await store.make_relayed(call.number):
+                making = asyncio.create_task(_make_relayed(store, pool, call))
+                under_way.add(making)
+                making.add_done_callback(under_way.discard)
+
+
+async def _make_relayed(store: Store, pool: InstancePool, call: RelayedCall) -> None:
+    try:
+        async with pool.lease(Caller(call.owner.role, call.owner.id)) as swarm:
+            answer = await swarm.runtime.relayed(call.kind, call.arguments)
+        await store.answer_relayed(call.number, answer)
+    except MAILError as error:
+        await store.answer_relayed(call.number, told(error))
+    except Exception:  # noqa: BLE001 - whoever asked gives up after a while
+        _log.exception("a call of another server failed")
 
 
 async def _recover_all(owners: list[Owner], pool: InstancePool) -> None:

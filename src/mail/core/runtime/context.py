@@ -3,7 +3,8 @@
 from collections.abc import Awaitable, Callable, Collection, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, Final
 
 from mail.clock import Clock
 from mail.core.actions import ActionCore, ActionOverrideFunction
@@ -26,6 +27,8 @@ from mail.services.event_log import EventLog
 
 if TYPE_CHECKING:
     import asyncio
+
+_FOLLOW_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +145,11 @@ class RuntimeContext:
     wake: Callable[[], None] = lambda: None
     start: Callable[[], Awaitable[None]]
     under_way: set["asyncio.Task[None]"] = field(default_factory=set)
+
+    def follow_seconds(self, task_id: str) -> float:
+        """Return after how long a stream of a task looks for events that others have stored."""
+        elsewhere = self.store.shared and task_id not in self.active_tasks.ids
+        return _FOLLOW_SECONDS if elsewhere else inf
 
     @property
     def swarm(self) -> str:

@@ -3,15 +3,21 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic_core import from_json
 
 from mail.core.events import TERMINAL_KINDS, TaskEvent
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.waiters import RunEnd, RunResult, Waiter
+from mail.core.tasks import TaskState
 from mail.errors import ClaimLost, MAILError, ShuttingDown, TaskTimeout
 from mail.services.event_log import Subscription
+
+if TYPE_CHECKING:
+    from mail.core.wire import MAILMessage
 
 
 @dataclass(slots=True, eq=False)
@@ -47,14 +53,16 @@ class Run:
         Raises:
             TaskTimeout: the time ran out; the task goes on.
             ShuttingDown: the runtime stopped first; the task goes on after its restart.
-            ClaimLost: another process has taken up the task, and goes on with it.
         """
-        timer = None
+        began, timer = asyncio.get_running_loop().time(), None
         if timeout is not None:
             late = TaskTimeout("The task timed out.", self.task_id)
             timer = asyncio.get_running_loop().call_later(timeout, self.waiter.fail, late)
         try:
             return await self.waiter.future
+        except ClaimLost:  # another process goes on with it, and its log tells how
+            spent = asyncio.get_running_loop().time() - began
+            return await self._followed().result(None if timeout is None else timeout - spent)
         finally:
             if timer is not None:
                 timer.cancel()
@@ -66,19 +74,15 @@ class Run:
         Raises:
             TaskTimeout, ShuttingDown: see `result`.
         """
-        loop, waiter = asyncio.get_running_loop(), self.waiter
-        began = loop.time()
-        try:
-            return await self.result(timeout)
-        except ClaimLost:  # it goes on, and its log tells how
-            left = None if timeout is None else timeout + began - loop.time()
-            task = FollowedRun(
-                context=self.context,
-                task_id=self.task_id,
-                began=waiter.began,
-                message_id=waiter.message_id,
-            )
-            return await task.end(left)
+        return await self.result(timeout)
+
+    def _followed(self) -> "FollowedRun":
+        return FollowedRun(
+            context=self.context,
+            task_id=self.task_id,
+            began=self.began,
+            message_id=self.waiter.message_id,
+        )
 
     async def events(self, ping_interval: float = 15.0) -> AsyncGenerator[TaskEvent, None]:
         """Yield the run's events until its ``task_complete`` or ``task_error``.
@@ -146,6 +150,18 @@ class FollowedRun:
             raise TaskTimeout("The task timed out.", self.task_id) from None
         raise ShuttingDown(self.task_id)
 
+    async def result(self, timeout: float | None = 3600.0) -> RunResult:
+        """Wait for the end of the run, and return it with its final message; see `end`."""
+        context, end = self.context, await self.end(timeout)
+        stored = await context.store.response(context.owner, self.task_id)
+        message: MAILMessage = from_json(stored or "{}")
+        if message.get("timestamp") != end.at:  # that of a later run
+            sent = context.composer.system_completion(self.task_id, end.subject, end.body)
+            message = sent.to_wire()
+        reason = end.body if end.status in (TaskState.FAILED, TaskState.CANCELLED) else None
+        known = {each.name: getattr(end, each.name) for each in fields(end)}
+        return RunResult(**known, message=message, reason=reason)
+
     async def events(self, ping_interval: float = 15.0) -> AsyncGenerator[TaskEvent, None]:
         """Yield the run's events up to its end; see `mail.core.runtime.runs.Run.events`."""
         async with aclosing(self._read(ping_interval)) as events:
@@ -184,6 +200,7 @@ async def _followed(
     def note(kind: str) -> TaskEvent:
         return TaskEvent(task_id=stream.task_id, kind=kind, timestamp=context.clock.now())
 
+    silence = 0.0
     try:
         while True:
             closing = stream.closed
@@ -196,9 +213,16 @@ async def _followed(
                     return
             if closing and quiet:
                 break
-            if quiet and not await stream.wait(ping_interval):
-                yield note("ping")
+            if not quiet:
+                silence = 0.0
+                continue
+            pause = min(ping_interval - silence, context.follow_seconds(stream.task_id))
+            if not await stream.wait(pause):
                 stream.lag()  # who works on the task need not be this runtime
+                silence += pause
+                if silence >= ping_interval:
+                    yield note("ping")
+                    silence = 0.0
         yield note("server_drain")
     finally:
         context.events.unsubscribe(stream)

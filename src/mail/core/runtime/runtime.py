@@ -27,6 +27,7 @@ from mail.core.runtime.manual import ManualSteps, ManualSubject, StepRequest
 from mail.core.runtime.pauses import PauseSubject
 from mail.core.runtime.peer_mail import PeerDoor
 from mail.core.runtime.recovery import TaskLoader
+from mail.core.runtime.relay import make_call
 from mail.core.runtime.runs import FollowedRun, Run
 from mail.core.runtime.scheduler import Scheduler
 from mail.core.runtime.set_aside import SetAside
@@ -49,6 +50,7 @@ from mail.db.calls import CallFilter, CallRow, StoredCall
 from mail.db.records import IdempotencyRow, Owner, TaskRow
 from mail.db.store import Store
 from mail.errors import (
+    ClaimLost,
     ConfigError,
     MAILError,
     ShuttingDown,
@@ -385,8 +387,8 @@ class MAILRuntime(Federation, RuntimeViews):
 
     # --- messages -----------------------------------------------------------------------------
 
-    async def open_run(self, request: RunRequest) -> Run:
-        """Accept a request and return the handle of its run.
+    async def open_run(self, request: RunRequest) -> Run | FollowedRun:
+        """Accept a request and return the handle of its run, which another process may have.
 
         Raises:
             MAILError: see `mail.core.runtime.submission.Submissions.accept`; nothing was started.
@@ -395,10 +397,27 @@ class MAILRuntime(Federation, RuntimeViews):
             await self._open()
         else:
             await self.start()
-        waiter = await self._submissions.accept(request)
+        try:
+            waiter = await self._submissions.accept(request)
+        except (ClaimLost, TaskElsewhere):
+            return await self._open_elsewhere(request)
         if waiter is None:
             raise MAILError("open_run needs an awaited request")
         return Run(self._context, waiter)
+
+    async def _open_elsewhere(self, request: RunRequest) -> FollowedRun:
+        clock = self._context.clock
+        if request.once is None:
+            key = IdempotencyRow(f"relayed {clock.new_id()}", "", clock.now())
+            request = request._replace(once=key)
+        known = await self._submissions.begin(request)
+        return await self.follow_run(known, stream_tokens=request.stream_tokens)
+
+    async def relayed(self, kind: str, arguments: str) -> str:
+        """Make a call that another process has asked for; see `mail.core.runtime.relay`."""
+        await self.start()
+        doors = (self._submissions, self.peers, self.letters, self.set_aside)
+        return await make_call({type(door).__name__: door for door in doors}, kind, arguments)
 
     async def follow_run(
         self, known: IdempotencyRow, *, after: int = 0, stream_tokens: bool = False

@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
@@ -41,11 +42,13 @@ _COUNTS = MappingProxyType(
 """The least that makes sense."""
 
 
-class Unset:
+class Unset(Enum):
     """The type of `UNSET`: "not given", where None means "no limit"."""
 
+    UNSET = "unset"
 
-UNSET = Unset()
+
+UNSET = Unset.UNSET
 
 
 class Starts(Protocol):

@@ -185,6 +185,30 @@ class Submissions:
                 return change.waiter
             return await self._deliver(task, envelope, request)
 
+    @from_outside
+    async def begin(self, request: RunRequest) -> IdempotencyRow:
+        """Accept what is asked for, here or where the task is; return where its run begins.
+
+        It has a key, so that it is accepted once, also when a process dies with it.
+
+        Raises:
+            MAILError: see `accept`.
+        """
+        if request.once is None:
+            raise ValueError("a request that may be made twice needs a key")
+        try:
+            waiter = await self.accept(request)
+        except KeyTaken:
+            known = await self.context.store.find_key(self.context.owner, request.once.key)
+            if known is None or known.fingerprint != request.once.fingerprint:
+                raise
+            return known
+        if waiter is None:
+            raise ValueError("a run that is followed needs somebody who waits for its answer")
+        waiter.leave()
+        began = request.once_for(waiter.task_id, waiter.message_id) or request.once
+        return began._replace(first_event=waiter.began)
+
     async def accept_step(
         self, queued: Envelope, control: Control, answer: "asyncio.Future[MAILMessage]"
     ) -> None:

@@ -19,6 +19,7 @@ from mail.core.envelope import Envelope
 from mail.core.runtime.active_tasks import ActiveTask, TaskMemory, Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import Mail, MailDelivery
+from mail.core.runtime.relay import NotRelayed, Relay, relayed
 from mail.core.runtime.turn_result import EventDraft
 from mail.core.runtime.waiters import RunResult, Waiter
 from mail.core.tasks import TaskState
@@ -31,6 +32,7 @@ from mail.errors import (
     ShuttingDown,
     StoreConflict,
     StoreError,
+    TaskElsewhere,
     UnknownTask,
 )
 
@@ -441,14 +443,28 @@ H = TypeVar("H", bound=_HasContext)
 def from_outside(
     method: Callable[Concatenate[H, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[H, P], Coroutine[Any, Any, T]]:
-    """Start the runtime, and let the call go on to its end when whoever awaits it is cancelled."""
+    """Start the runtime, and let the call go on to its end when whoever awaits it is cancelled.
+
+    A process that has the task makes the call in place of this one.
+    """
 
     @wraps(method)
     async def call(self: H, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        await self.context.start()
-        return await to_its_end(method(self, *args, **kwargs), self.context.under_way)
+        context = self.context
+        await context.start()
+        relay, kind = Relay(context.store, context.owner), method.__qualname__
+        while True:
+            try:
+                return await to_its_end(method(self, *args, **kwargs), context.under_way)
+            except ClaimLost:
+                continue
+            except TaskElsewhere as elsewhere:
+                there = relay.call(kind, elsewhere.task_id, *args, **kwargs)
+            with suppress(NotRelayed):
+                result: T = await to_its_end(there, context.under_way)
+                return result
 
-    return call
+    return relayed(call)
 
 
 @types.coroutine

@@ -133,7 +133,7 @@ class PostgresDialect(Dialect):
     some = "ctid = ANY(ARRAY({}))"
     alive = f"""EXISTS (
         SELECT 1 FROM nodes
-        WHERE nodes.id = tasks.node AND beat_at > now() - interval '{LEASE_SECONDS} seconds')"""
+        WHERE nodes.id = {{}} AND beat_at > now() - interval '{LEASE_SECONDS} seconds')"""
     time = "CAST({}::text AS TIMESTAMP WITH TIME ZONE)"
 
     def as_task(self, row: Row) -> TaskRow:

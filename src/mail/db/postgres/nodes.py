@@ -21,7 +21,10 @@ _BEAT: Final = """
 INSERT INTO nodes (id, host, pid, version) VALUES ($1, $2, $3, $4)
 ON CONFLICT (id) DO UPDATE SET beat_at = now()
 """
-_CLEAR: Final = "DELETE FROM nodes WHERE beat_at < now() - interval '1 day'"
+_CLEAR: Final = """
+DELETE FROM nodes WHERE beat_at < now() - interval '1 day';
+DELETE FROM relayed WHERE created_at < now() - interval '1 hour'
+"""
 _LEAVE: Final = "DELETE FROM nodes WHERE id = $1"
 _OF_HOST: Final = "SELECT id, pid FROM nodes WHERE host = $1"
 _HERE: Final[set[str]] = set()

@@ -10,3 +10,13 @@ CREATE TABLE nodes (
     started_at TIMESTAMP WITH TIME ZONE NOT NULL DEFAULT now(),
     beat_at TIMESTAMP WITH TIME ZONE NOT NULL DEFAULT now()
 );
+-- What processes ask of those that have a task; see mail.db.relay.
+CREATE TABLE relayed (
+    number BIGSERIAL PRIMARY KEY,
+    task BIGINT NOT NULL,
+    kind TEXT NOT NULL,
+    arguments TEXT NOT NULL,
+    node TEXT NOT NULL DEFAULT '',
+    answer TEXT,
+    created_at TIMESTAMP WITH TIME ZONE NOT NULL DEFAULT now()
+);

@@ -1,0 +1,170 @@
+"""Two servers on one database: what comes to one for a task that the other has is done there."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mail.core.runtime import RunRequest
+from mail.core.tasks import TaskState
+from mail.db.postgres.driver import PostgresStore
+from mail.errors import UnknownTask
+from mail.server.instances import make_relayed_calls
+from mail.testing import tool_calls
+from tests.support.postgres import Cluster, query
+from tests.support.swarm import SWARM, last_body, runtime_of, supervisor, user_message
+
+
+class Node:
+    """A process: a store, a runtime of alice's, and the calls that it makes for others."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self.name, self.store = name, PostgresStore(url)
+        self.asked: list[str] = []
+        self.may_answer = asyncio.Event()
+        self.runtime = runtime_of({"supervisor": supervisor(self.answer, ())}, store=self.store)
+        self._making: asyncio.Task[None] | None = None
+
+    async def answer(self, messages: list[dict[str, Any]], choice: object) -> Any:
+        self.asked.append(last_body(messages))
+        await self.may_answer.wait()
+        body = last_body(messages).partition("<body>")[2].partition("</body>")[0]
+        return None, tool_calls(("task_complete", {"finish_message": f"{body}, {self.name}"}))
+
+    async def is_asked(self, times: int = 1) -> None:
+        async with asyncio.timeout(10):
+            while len(self.asked) < times:
+                await asyncio.sleep(0.005)
+
+    async def begin(self, body: str = "first") -> Any:
+        return await self.runtime.open_run(RunRequest(message=user_message(body)))
+
+    async def __aenter__(self) -> "Node":
+        await self.runtime.start()
+        self._making = asyncio.create_task(make_relayed_calls(self.store, self))  # type: ignore[arg-type]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.dies()
+        await self.runtime.shutdown(0)
+        await self.store.close()
+
+    async def dies(self) -> None:
+        """Make no calls any more, and give no sign of life."""
+        assert self._making is not None
+        self._making.cancel()
+        await asyncio.gather(self._making, return_exceptions=True)
+
+    # What `make_relayed_calls` needs of a pool.
+
+    served = SimpleNamespace(template=SimpleNamespace(name=SWARM))
+
+    @asynccontextmanager
+    async def lease(self, caller: object) -> AsyncIterator[Any]:
+        yield self
+
+
+@pytest.fixture
+async def nodes(cluster: Cluster) -> AsyncIterator[tuple[Node, Node]]:
+    url = cluster.schema()
+    async with Node(url, "A") as first, Node(url, "B") as second:
+        yield first, second
+
+
+async def test_a_message_goes_to_the_task_and_its_sender_hears_the_answer(
+    nodes: tuple[Node, Node],
+) -> None:
+    first, second = nodes
+    begun = await first.begin()
+    await first.is_asked()
+    run = await second.begin("second")
+    first.may_answer.set()
+    assert (await begun.end(10)).body == "first, A"
+    assert (await run.end(10)).body == "second, A"
+    assert second.asked == []
+    third = await second.begin("third")  # it has ended, and is whose next message comes
+    second.may_answer.set()
+    assert (await third.end(10)).body == "third, B"
+
+
+async def test_a_stream_at_the_other_server_has_every_event_once(nodes: tuple[Node, Node]) -> None:
+    first, second = nodes
+    await first.begin()
+    await first.is_asked()
+    message = user_message("second")
+    run = await second.runtime.open_run(RunRequest(message=message, streamed=True))
+    first.may_answer.set()
+    events = [event async for event in run.events()]
+    assert events[-1].extra["response"] == "second, A"
+    seqs = [event.seq for event in events if event.seq]
+    assert seqs == list(range(run.began, run.began + len(seqs)))
+    assert events[0].extra["full_message"]["message"]["body"] == "second"
+
+
+async def test_a_cancellation_stops_the_model_call_at_the_other_server(
+    nodes: tuple[Node, Node],
+) -> None:
+    first, second = nodes
+    run = await first.begin()
+    await first.is_asked()
+    task = await second.runtime.cancel_task("task-1")
+    assert task.status is TaskState.CANCELLED
+    assert (await run.end(10)).status is TaskState.CANCELLED
+    assert not first.runtime.open_tasks
+
+
+async def test_what_is_refused_there_is_refused_here(nodes: tuple[Node, Node]) -> None:
+    first, second = nodes
+    await first.begin()
+    await first.is_asked()
+    with pytest.raises(UnknownTask):
+        await second.runtime.cancel_task("task-2")
+    await second.runtime.delete_task("task-1", cancel=True)
+    assert await first.runtime.read_task("task-1") is None
+    assert query(second.store.driver._dsn, "SELECT * FROM relayed") == []
+
+
+async def test_a_call_that_nobody_makes_any_more_is_made_here(nodes: tuple[Node, Node]) -> None:
+    first, second = nodes
+    await first.begin()
+    await first.is_asked()
+    await first.dies()
+    beginning = asyncio.create_task(second.begin("second"))
+    url = second.store.driver._dsn
+    async with asyncio.timeout(10):
+        while not query(url, "SELECT 1 FROM relayed"):
+            await asyncio.sleep(0.01)
+    assert first.store.driver._session is not None
+    await asyncio.wrap_future(
+        asyncio.run_coroutine_threadsafe(
+            first.store.driver._session.membership.leave(), first.store.driver._session.loop
+        )
+    )
+    second.may_answer.set()
+    assert (await (await beginning).end(10)).body == "second, B"
+    bodies = [body for body in second.asked if "first" in body]
+    assert bodies, "the message that the other server had begun on is not lost"
+
+
+async def test_the_library_gets_the_final_message_wherever_the_task_is(
+    nodes: tuple[Node, Node],
+) -> None:
+    first, second = nodes
+    await first.begin()
+    await first.is_asked()
+    asking = asyncio.create_task(second.runtime.submit_and_wait(user_message("second"), timeout=10))
+    await first_has_two(first)
+    first.may_answer.set()
+    message = await asking
+    assert message["message"]["body"] == "second, A"
+    assert message["message"]["sender"]["address"] == "supervisor"
+
+
+async def first_has_two(node: Node) -> None:
+    """Wait until a second message waits in the mailbox of a node."""
+    async with asyncio.timeout(10):
+        while len(node.runtime._context.mailbox) < 1:
+            await asyncio.sleep(0.005)
