@@ -91,3 +91,21 @@ async def test_who_died_on_this_machine_is_not_waited_for(cluster: Cluster) -> N
     await store.close()
     left = {name for (name,) in query(url, "SELECT id FROM nodes")}
     assert left == {"parent", "elsewhere"}
+
+
+async def test_hints_reach_the_other_process_and_not_oneself(
+    stores: tuple[PostgresStore, PostgresStore],
+) -> None:
+    first, second = stores
+    heard: list[list[str]] = []
+    second.driver.on_hint(heard.append)
+    async with asyncio.timeout(10):
+        while not (first.driver._session.hints.arrive and second.driver._session.hints.arrive):
+            await asyncio.sleep(0.01)
+        while first.driver._session.membership.alone:
+            await asyncio.sleep(0.05)
+        first.driver.tell("events user:alice@alpha t1")
+        second.driver.tell("its own")
+        while not any(heard):
+            await asyncio.sleep(0.001)
+    assert [topics for topics in heard if topics] == [["events user:alice@alpha t1"]]

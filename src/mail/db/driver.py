@@ -112,6 +112,15 @@ class Driver(Protocol):
         there. When the caller is cancelled, the verb is committed all the same.
         """
 
+    def tell(self, topic: str) -> None:
+        """Hint to other processes at work that there is something new; it may get lost."""
+
+    def on_hint(self, heard: Callable[[list[str]], None]) -> Callable[[], None]:
+        """Have something called in this event loop with what others hint at; return how to stop.
+
+        An empty list stands for hints that may have been lost.
+        """
+
     async def claim_swarm(self, swarm: str) -> None:
         """Keep other servers from one more swarm, as from the first one, until `close`.
 

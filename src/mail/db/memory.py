@@ -45,6 +45,13 @@ class MemoryDriver:
     async def close(self) -> None:
         """Do nothing: the content stays readable."""
 
+    def tell(self, topic: str) -> None:
+        """Do nothing: nobody else is at work."""
+
+    def on_hint(self, heard: Callable[[list[str]], None]) -> Callable[[], None]:
+        """Hear nothing."""
+        return lambda: None
+
     async def claim_swarm(self, swarm: str) -> None:
         """Do nothing: no other process can see this."""
 

@@ -360,7 +360,7 @@ class InstancePool:
 _BUSY_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 1.0
 """Between two looks for tasks of processes that are gone."""
-_RELAY_SECONDS: Final = 0.05
+_RELAY_SECONDS: Final = 0.2
 
 
 async def recover_owners(store: Store, pool: InstancePool) -> None:
@@ -396,8 +396,13 @@ def _logged() -> Iterator[None]:
 async def make_relayed_calls(store: Store, pool: InstancePool) -> None:
     """Make the calls that other processes ask for, because this one has the tasks."""
     under_way: set[asyncio.Task[None]] = set()
+    asked = asyncio.Event()
+    store.driver.on_hint(lambda topics: asked.set() if "relay" in topics or not topics else None)
     while store.shared:
-        await asyncio.sleep(_RELAY_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_RELAY_SECONDS):
+                await asked.wait()
+        asked.clear()
         try:
             calls = await store.relayed_calls(str(pool.served.template.name))
         except StoreError as error:

@@ -246,9 +246,14 @@ class EventLog:
 
     def lose(self, task_id: str) -> None:
         """Let go of a task that others work on; its streams go on with what the store gets."""
-        for reader in self._readers.get(task_id, ()):
-            reader.lag()
+        self.look_again(task_id)
         self.forget(task_id)
+
+    def look_again(self, task_id: str | None = None) -> None:
+        """Have the streams of a task, or of all, look at what others may have stored."""
+        for known in [task_id] if task_id is not None else list(self._readers):
+            for reader in self._readers.get(known, ()):
+                reader.lag()
 
     def forget(self, task_id: str) -> None:
         """Let go of a task's newest events."""

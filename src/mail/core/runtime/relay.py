@@ -56,6 +56,7 @@ class Relay:
         values = tuple(bound.arguments.values())[1:]
         text = arguments.dump_json(values).decode()
         number = await self.store.relay(self.owner, task_id, kind, text)
+        self.store.driver.tell("relay")
         if number is None:
             raise NotRelayed
         failure, *result = from_json(await self._answered(number, task_id))

@@ -152,6 +152,7 @@ class MAILRuntime(Federation, RuntimeViews):
         self._deadline = asyncio.Event()
         self._timing: asyncio.Future[None] | None = None
         self.shutdown_event = asyncio.Event()
+        self._deaf: Callable[[], None] = lambda: None
         self._gateway = gateway if enable_interswarm else None
         self.teams = teams
         self.participants, self._ring, self._blobs = frozenset(participants), ring, blobs
@@ -243,6 +244,7 @@ class MAILRuntime(Federation, RuntimeViews):
     async def _recover(self) -> None:
         try:
             await self._context.store.open()
+            self._deaf = self._context.store.driver.on_hint(self._hear)
             states = (TaskState.RUNNING, TaskState.PAUSED)
             rows = await self._context.store.list_tasks(self._context.owner, states=states)
             await self._take_up(row for row in reversed(rows) if row.is_unfinished)
@@ -254,6 +256,15 @@ class MAILRuntime(Federation, RuntimeViews):
                 self._watch_deadlines()
         finally:
             self._opening = None
+
+    def _hear(self, topics: list[str]) -> None:
+        """Have streams look at what another process has stored."""
+        events, mine = self._context.events, f"events {self._context.owner} "
+        if not topics:
+            events.look_again()
+        for topic in topics:
+            if topic.startswith(mine):
+                events.look_again(topic.removeprefix(mine))
 
     async def _take_up(self, rows: Iterable[TaskRow]) -> None:
         for row in rows:
@@ -338,6 +349,7 @@ class MAILRuntime(Federation, RuntimeViews):
         if self._timing is not None:
             self._timing.cancel()
         self._hints.close()
+        self._deaf()
         wait = self._context.settings.shutdown_grace if grace is None else grace
         for turn in await self._scheduler.drain(wait):
             with suppress(StoreError):  # it was the last chance

@@ -313,6 +313,7 @@ class TaskChange:
         self._do_applied()
         if commit is not None:
             context.events.publish(task.task_id, self.receipt.first_event, commit.events)
+            context.store.driver.tell(f"events {context.owner} {task.task_id}")
             if self._mail is not None:
                 delivery = MailDelivery(context)
                 for by, stopped in delivery.hand_out(task, self._mail, self.receipt.seqs):

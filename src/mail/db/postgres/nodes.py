@@ -18,8 +18,11 @@ from mail.version import get_version
 _BEAT_SECONDS: Final = 1.0
 
 _BEAT: Final = """
+WITH others AS (
+    SELECT 1 FROM nodes WHERE id <> $1 AND beat_at > now() - interval '1 minute' LIMIT 1
+)
 INSERT INTO nodes (id, host, pid, version) VALUES ($1, $2, $3, $4)
-ON CONFLICT (id) DO UPDATE SET beat_at = now()
+ON CONFLICT (id) DO UPDATE SET beat_at = now() RETURNING NOT EXISTS (SELECT 1 FROM others)
 """
 _CLEAR: Final = """
 DELETE FROM nodes WHERE beat_at < now() - interval '1 day';
@@ -34,7 +37,11 @@ logger = logging.getLogger(__name__)
 
 
 class Membership:
-    """The row of this process in ``nodes``. Everything happens in the store's loop."""
+    """The row of this process in ``nodes``. Everything happens in the store's loop.
+
+    Attributes:
+        alone: Whether no other process has been there for a minute.
+    """
 
     def __init__(self, pool: Pool, node: str) -> None:
         """Take the pool, and the name that is the process's own."""
@@ -42,6 +49,7 @@ class Membership:
         self._row = node, socket.gethostname(), os.getpid(), get_version()
         _HERE.add(node)
         self._beating: asyncio.Task[None] | None = None
+        self.alone = True
 
     async def join(self) -> None:
         """Say that the process is there, from now on; nobody waits for those that died here."""
@@ -51,7 +59,7 @@ class Membership:
             for other, pid in await connection.fetch(_OF_HOST, host):
                 if other not in _HERE and not _is_at_work(pid):
                     await connection.execute(_LEAVE, other)
-            await connection.execute(_BEAT, *self._row)
+            self.alone = await connection.fetchval(_BEAT, *self._row)
         self._beating = asyncio.create_task(self._beat(), name="heartbeat")
 
     async def leave(self) -> None:
@@ -69,7 +77,7 @@ class Membership:
             await asyncio.sleep(_BEAT_SECONDS)
             try:
                 async with borrowed(self._pool, LEASE_SECONDS) as connection:
-                    await connection.execute(_BEAT, *self._row)
+                    self.alone = await connection.fetchval(_BEAT, *self._row)
             except Exception as error:  # noqa: BLE001 - only the database's return helps
                 logger.warning("no heartbeat: %s", as_store_error(error))
 

@@ -89,6 +89,13 @@ class SQLiteDriver:
         """Commit what is queued, move the write-ahead log into the file, release the lock."""
         await asyncio.to_thread(self._close)
 
+    def tell(self, topic: str) -> None:
+        """Do nothing: nobody else is at work."""
+
+    def on_hint(self, heard: Callable[[list[str]], None]) -> Callable[[], None]:
+        """Hear nothing."""
+        return lambda: None
+
     async def claim_swarm(self, swarm: str) -> None:
         """Claim as `Driver.claim_swarm` says. An owner of the whole file has every swarm in it."""
         if self._lock:
