@@ -33,7 +33,7 @@ async def seen(client: httpx.AsyncClient) -> dict[str, Any]:
 def stored(place: Place) -> dict[str, list[str]]:
     """Return every row of every table as text, but for what each server notes of itself."""
     names = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'"
-    own = ("writers", "sweeps", "nodes")
+    own = ("writers", "sweeps", "nodes", "duties")
     tables = [name for (name,) in query(place.dsn, names) if name not in own]
     return {
         name: sorted(text for (text,) in query(place.dsn, f"SELECT t::text FROM {name} AS t"))  # noqa: S608

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import math
 import weakref
 from types import SimpleNamespace
 from typing import Any
@@ -158,7 +159,13 @@ async def test_a_stream_that_waits_keeps_no_event() -> None:
         """What an event has, watched."""
 
     place = log.subscribe("t", after=0)
-    parts: Any = SimpleNamespace(store=store, owner=OWNER, clock=SystemClock(), events=log)
+    parts: Any = SimpleNamespace(
+        follow_seconds=lambda task_id: math.inf,
+        store=store,
+        owner=OWNER,
+        clock=SystemClock(),
+        events=log,
+    )
     stream = _followed(parts, place, 0.01, lambda _: False)
     first = await anext(stream)
     watched = Text(first.extra)

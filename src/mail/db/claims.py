@@ -59,6 +59,24 @@ class ClaimVerbs(Verbs):
         rows = yield Query(text, (swarm,))
         return [(Owner(*row[:3]), self.sql.as_task(row[3:])) for row in map(tuple, rows)]
 
+    async def on_duty(self, duty: str) -> bool:
+        """Tell whether this process does what one does for all; who has a duty keeps it.
+
+        It is taken if nobody at work has it.
+        """
+        return not self.driver.shared or await self._on_duty(duty)
+
+    @write
+    def _on_duty(self, duty: str) -> Verb[bool]:
+        mine = duty, self.driver.node
+        if (yield Query("SELECT 1 FROM duties WHERE name = $1 AND node = $2", mine)):
+            return True
+        gone = f"NOT {self.sql.alive.format('duties.node')}"
+        text = f"""
+            INSERT INTO duties (name, node) VALUES ($1, $2)
+            ON CONFLICT (name) DO UPDATE SET node = $2 WHERE {gone} RETURNING 1"""
+        return bool((yield Query(text, mine)))
+
     @read
     def _claimed(
         self, owner: Owner, task_id: str

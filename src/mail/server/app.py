@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -33,7 +33,7 @@ from mail.config.server import (
 from mail.db.records import SwarmClaim
 from mail.db.store import Store
 from mail.db.urls import open_store
-from mail.errors import ConfigError
+from mail.errors import ConfigError, StoreError
 from mail.llm.profiles import configured_models
 from mail.llm.resolve import EXAMPLE_MODEL, is_example_script
 from mail.server.errors import as_it_is, install_error_handlers
@@ -92,6 +92,8 @@ DOCUMENT: Final = OpenAPIDocument(DESCRIBED)
 _log = logging.getLogger("mail.server")
 
 
+_DUTY_SECONDS: Final = 2.0
+"""Between two looks whether a server does what one does for all."""
 _KEY_HOURS: Final = 168.0
 """The age of an `Idempotency-Key`."""
 _SUGGESTED: Final = {
@@ -242,14 +244,17 @@ async def _working(state: ServerState) -> AsyncIterator[None]:
     state.pool.start()
     state.begin_recovery()
     await state.federation.serve()
+    duties: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
+        "deletion by age": _retention(state).run,
+        "unanswered letters": _reminder(state).run,
+        "memories": lambda: state.learning.run(),
+        "unanswered approvals": partial(approvals.end_in_time_of, state),
+    }
     loops = [
-        asyncio.create_task(_retention(state).run(), name="deletion by age"),
-        asyncio.create_task(_reminder(state).run(), name="unanswered letters"),
-        asyncio.create_task(state.learning.run(), name="memories"),
-        asyncio.create_task(approvals.end_in_time_of(state), name="unanswered approvals"),
+        *(asyncio.create_task(_on_duty(state, *duty), name=duty[0]) for duty in duties.items()),
         asyncio.create_task(make_relayed_calls(state.store, state.pool), name="relayed calls"),
     ]
-    telling = asyncio.create_task(state.webhook.run(), name="webhook")
+    telling = asyncio.create_task(_on_duty(state, "webhook", state.webhook.run), name="webhook")
     try:
         if state.host_drains:
             yield
@@ -261,6 +266,30 @@ async def _working(state: ServerState) -> AsyncIterator[None]:
         await _cancelled(*loops)
         await state.begin_drain()
         await _cancelled(telling)  # what the last tasks have told is sent if there is time
+
+
+async def _on_duty(
+    state: ServerState, duty: str, run: Callable[[], Coroutine[Any, Any, None]]
+) -> None:
+    """Run what one server of the swarm does for all, whenever that is this one."""
+    store, doing = state.store, None
+    name = f"{state.template.name}: {duty}"
+    try:
+        while store.shared:
+            try:
+                mine = await store.on_duty(name)
+            except StoreError:
+                mine = doing is not None
+            if mine and doing is None:
+                doing = asyncio.create_task(run(), name=duty)
+            elif doing is not None and not mine:
+                await _cancelled(doing)
+                doing = None
+            await asyncio.sleep(_DUTY_SECONDS)
+        await run()
+    finally:
+        if doing is not None:
+            await _cancelled(doing)
 
 
 async def _cancelled(*tasks: "asyncio.Task[None]") -> None:

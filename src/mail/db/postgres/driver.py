@@ -229,7 +229,7 @@ class PostgresDriver:
                 loop.call_soon_threadsafe(heard, topics)
 
     async def _take_swarm(self) -> ClaimKeeper | None:
-        if True:  # several servers share a swarm
+        if self._claim is None:
             return None
         keeper = ClaimKeeper(self._dsn, self._claim)
         with in_store_terms("cannot connect to the database"):

@@ -20,3 +20,8 @@ CREATE TABLE relayed (
     answer TEXT,
     created_at TIMESTAMP WITH TIME ZONE NOT NULL DEFAULT now()
 );
+-- What one process does for all, and which; see mail.db.claims.
+CREATE TABLE duties (
+    name TEXT PRIMARY KEY,
+    node TEXT NOT NULL
+);

@@ -17,7 +17,7 @@ import pytest
 from tests.e2e.evidence import report
 from tests.e2e.processes import Place, bearer, place_of
 from tests.e2e.script import WORKERS
-from tests.support.postgres import Cluster, query
+from tests.support.postgres import Cluster
 
 KILLS = int(os.environ.get("NODES_KILLS", "6"))
 NODES = int(os.environ.get("NODES", "3"))
@@ -95,7 +95,6 @@ async def run(servers: Servers, chance: random.Random) -> None:
     for place in servers.places:
         await place.start(pause=0.1)
     customers = [Customer(servers, f"client {number}") for number in range(CLIENTS)]
-    slowest = 0.0
     async with asyncio.TaskGroup() as group:
         for customer in customers:
             group.create_task(customer.work())
