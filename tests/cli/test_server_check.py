@@ -14,7 +14,6 @@ import pytest
 from mail.cli import main
 from mail.db.inspect import look_at_store
 from mail.db.postgres.driver import PostgresStore
-from mail.db.records import SwarmClaim
 from mail.db.urls import open_store
 from mail.net.endpoints import missing_token
 from mail.net.signatures import SigningKeys
@@ -346,8 +345,7 @@ class TestSQLite:
     def test_other_swarms_in_the_file_are_no_matter_but_for_an_upgrade(
         self, check: Check, place: Path
     ) -> None:
-        claim = SwarmClaim("beta", lambda: None)
-        store = open_store(f"sqlite:///{place / 'mail.db'}", claim=claim)
+        store = open_store(f"sqlite:///{place / 'mail.db'}", swarm="beta")
         asyncio.run(store.open())
         try:
             [line] = check("--store", "sqlite:///mail.db").of("store")
@@ -433,9 +431,11 @@ class TestPostgreSQL:
         assert done.code == 1
         assert "the table 'tasks' is another program's" in done.of("store")[0]
 
-    async def test_a_served_one_is_a_warning(self, cluster: Cluster, check: Check) -> None:
+    async def test_the_servers_that_it_would_join_are_named(
+        self, cluster: Cluster, check: Check
+    ) -> None:
         url = cluster.schema()
-        store = PostgresStore(url, claim=SwarmClaim("example-no-proxy", lambda: None))
+        store = PostgresStore(url, swarm="example-no-proxy")
         await store.open()
         try:
             done = await asyncio.to_thread(check, "--store", url)
@@ -443,7 +443,8 @@ class TestPostgreSQL:
             await store.close()
         assert done.code == 0
         first, second = done.of("store")
-        assert "is served from it by another server (pid " in first
+        assert first.startswith("ok ")
+        assert f"is served from it by a server (pid {os.getpid()} on " in first
         assert second.endswith("up to date")
 
     async def test_the_registry_in_it_is_read(self, cluster: Cluster, check: Check) -> None:

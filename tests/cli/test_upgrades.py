@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -13,11 +14,9 @@ import pytest
 
 from mail.cli.commands import main
 from mail.db import open_store
-from mail.db.migrate import migrate, packaged_migrations, schema_version
+from mail.db.migrate import Migration, migrate, packaged_migrations, schema_version
 from mail.db.postgres import migrate as postgres
 from mail.db.postgres.driver import PostgresStore
-from mail.db.postgres.swarm_lock import claim_key
-from mail.db.records import SwarmClaim
 from mail.errors import StoreError, StoreLocked
 from tests.support.postgres import Cluster, query
 
@@ -179,24 +178,48 @@ async def test_short_commands_leave_a_postgresql_database_and_db_init_upgrades_i
     assert await in_thread(main, ["token", "list", "--store", url]) == 0
 
 
-async def test_nobody_upgrades_a_postgresql_database_that_a_server_uses(
+def lock_of_old_servers(schema: str, swarm: str) -> int:
+    """Return the number of the advisory lock that servers of earlier versions held."""
+    digest = sha256(f"mail swarm\0{schema}\0{swarm}".encode()).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)
+
+
+async def test_nobody_upgrades_a_postgresql_database_that_an_older_server_uses(
     url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await older(url, 1)
-    server = await asyncpg.connect(url, server_settings={"application_name": "mail-claim here 7 x"})
+    server = await asyncpg.connect(url)
     schema = await server.fetchval("SELECT current_schema()")
-    await server.execute("SELECT pg_advisory_lock($1)", claim_key(schema, "alpha"))
+    await server.execute("SELECT pg_advisory_lock($1)", lock_of_old_servers(schema, "alpha"))
+    session = await server.fetchval("SELECT pg_backend_pid()")
     assert await in_thread(main, ["db-init", "--store", url]) == 1
     assert capsys.readouterr().err == (
-        "ERROR: swarm 'alpha' is served from this database by another server (pid 7 on here); "
-        "stop that one before you upgrade the database\n"
+        f"ERROR: the database is in use by a server (session {session} of the database); stop that "
+        "before you upgrade the database\n"
     )
-    for store in (PostgresStore(url), PostgresStore(url, claim=SwarmClaim("beta", lambda: None))):
+    for swarm in ("alpha", "beta"):
         with pytest.raises(StoreLocked, match="before you upgrade"):
-            await store.open()
+            await PostgresStore(url, swarm=swarm).open()
     assert version_of(url) == 1
     await server.close()
-    own = PostgresStore(url, claim=SwarmClaim("alpha", lambda: None))
+    own = PostgresStore(url, swarm="alpha")
     await own.open()
     await own.close()
     assert version_of(url) == len(packaged_migrations("postgresql"))
+
+
+async def test_nobody_upgrades_a_postgresql_database_that_nodes_share(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = PostgresStore(url, swarm="alpha")
+    await server.open()
+    newest = packaged_migrations("postgresql")
+    later = Migration(len(newest) + 1, "9999_later", "CREATE TABLE later (id TEXT PRIMARY KEY);")
+    monkeypatch.setattr("mail.db.postgres.driver.packaged_migrations", lambda _: [*newest, later])
+    with pytest.raises(StoreLocked, match=rf"in use by a server \(pid {os.getpid()} on .*upgrade"):
+        await PostgresStore(url, swarm="alpha").open()
+    await server.close()
+    upgraded = PostgresStore(url, swarm="alpha")
+    await upgraded.open()
+    await upgraded.close()
+    assert version_of(url) == len(newest) + 1

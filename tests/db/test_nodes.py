@@ -74,7 +74,7 @@ async def test_who_died_on_this_machine_is_not_waited_for(cluster: Cluster) -> N
     await store.open()
     ended = await asyncio.create_subprocess_exec(sys.executable, "-c", "")
     await ended.wait()
-    made = "INSERT INTO nodes (id, host, pid, version) VALUES ($1, $2, $3, '1')"
+    made = "INSERT INTO nodes (id, host, pid, version, swarm) VALUES ($1, $2, $3, '1', '')"
     here = socket.gethostname()
     for name, host, pid in (
         ("died", here, ended.pid),

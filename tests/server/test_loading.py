@@ -15,14 +15,12 @@ from mail.client import MAILClient
 from mail.config import ClientConfig
 from mail.config.server import REMOTE_AGENT_PARAMS, SwarmConfig
 from mail.db.memory import MemoryStore
-from mail.db.postgres.driver import PostgresStore
-from mail.db.records import IdempotencyRow, Owner, SwarmClaim
+from mail.db.records import IdempotencyRow, Owner
 from mail.db.store import Store
 from mail.errors import ClientHTTPError
 from mail.server.app import create_app
 from tests.server.kit import TOKENS, bearer, config, serving
 from tests.support.loadable import GATES, TOGETHER, definition
-from tests.support.postgres import Cluster
 
 
 @pytest.fixture(autouse=True)
@@ -321,28 +319,6 @@ async def test_tasks_that_another_process_left_in_the_swarm_are_taken_up(
         while await store.open_owners("second"):  # without any request of the caller's
             await asyncio.sleep(0.005)
         assert (await get(client, "/tasks/t")).json()["completed"]
-
-
-async def test_a_swarm_that_another_server_has_is_refused(
-    store: MemoryStore, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mail.db.postgres.swarm_lock._SETTINGS", {"lock_timeout": "200ms"})
-    url = cluster.schema()
-    mine, others = (PostgresStore(url, claim=SwarmClaim(name, print)) for name in ("a", "second"))
-    await others.open()
-    await mine.open()
-    for token in await store.list_tokens():
-        await mine.put_token(token)
-    try:
-        async with serving(app_of(mine)) as client:
-            refused = await load(client, name="second")
-            assert refused.status_code == 400
-            assert "swarm 'second' is served from this database" in refused.json()["detail"]
-            assert (await client.get("/")).json()["swarm"]["name"] == "test-swarm"
-            assert (await load(client, name="third")).status_code == 200
-    finally:
-        await mine.close()
-        await others.close()
 
 
 async def test_a_loaded_swarm_may_call_its_model_with_the_callers_token(

@@ -39,7 +39,7 @@ from mail.core.teams import Teams
 from mail.core.tools.catalogue import CATALOGUE
 from mail.core.wire import MAILInterswarmMessage
 from mail.db.blobs import Blobs
-from mail.db.records import Owner, SwarmClaim
+from mail.db.records import Owner
 from mail.db.store import Store
 from mail.errors import ConfigError
 from mail.factories.checks import check_texts
@@ -572,9 +572,7 @@ def library_store(
         return store
     from mail.db.urls import open_store
 
-    # In PostgreSQL several programs may work for one swarm.
-    in_file = store.lower().startswith("sqlite:")
-    return open_store(store, claim=SwarmClaim(swarm, lambda: None) if in_file else None)
+    return open_store(store, swarm=swarm)
 
 
 class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):

@@ -59,7 +59,7 @@ async def look_at_store(url: str, swarm: str) -> list[Remark]:
 
 
 async def live_server(url: str, swarm: str) -> str | None:
-    """Return words about the server that uses a store for a swarm, None without one.
+    """Return words about a server that uses a store for a swarm, None without one.
 
     Raises:
         ConfigError: the URL is wrong.
@@ -70,10 +70,11 @@ async def live_server(url: str, swarm: str) -> str | None:
         users = await asyncio.to_thread(users_of, path, swarm)
         return next((user.process for user in users if user.swarm in (None, swarm)), None)
     from mail.db.postgres.connect import read_only
-    from mail.db.postgres.swarm_lock import claim_holder
+    from mail.db.postgres.nodes import nodes_at_work
 
     async with read_only(url) as connection:
-        return await claim_holder(connection, swarm)
+        found = await nodes_at_work(connection)
+    return next((str(node) for node in found if node.swarm in ("", swarm)), None)
 
 
 def _look_at_file(path: Path, swarm: str) -> list[Remark]:
@@ -125,7 +126,7 @@ async def _look_at_database(url: str, swarm: str) -> list[Remark]:
     """
     from mail.db.postgres import migrate
     from mail.db.postgres.connect import read_only
-    from mail.db.postgres.swarm_lock import claim_holder
+    from mail.db.postgres.nodes import nodes_at_work
 
     migrations = packaged_migrations("postgresql")
     remarks = []
@@ -142,10 +143,12 @@ async def _look_at_database(url: str, swarm: str) -> list[Remark]:
         if version == 0 and not await connection.fetchval(_MAY_CREATE):
             text = "the database user may not create tables in the schema"
             remarks.append(Remark("error", text))
-        holder = await claim_holder(connection, swarm)
-        if holder is not None:
-            text = f"swarm '{swarm}' is served from it by {holder}; a second server is refused"
-            remarks.append(Remark("warning", text))
+        others = ", ".join(
+            str(node) for node in await nodes_at_work(connection) if node.swarm == swarm
+        )
+        if others:
+            text = f"swarm '{swarm}' is served from it by {others}; this server joins in"
+            remarks.append(Remark("ok", text))
         tokens, registry = 0, None
         if await connection.fetchval(_EXISTS, "tokens"):
             tokens = await connection.fetchval("SELECT count(*) FROM tokens")

@@ -4,7 +4,6 @@ Those of a subject with a module of its own (letters, files, calls, webhooks, pr
 there; what goes into one transaction of a task is in `mail.db.commit`.
 """
 
-from collections.abc import Callable
 from typing import Any, Final, Literal, NamedTuple
 
 from mail.core.tasks import TaskState
@@ -295,17 +294,3 @@ class StoredUse(NamedTuple):
     bytes: int
     tasks: int
     open_tasks: int
-
-
-class SwarmClaim(NamedTuple):
-    """The claim of a server on a store that several processes can open.
-
-    Attributes:
-        swarm: The swarm that it serves. Another server that claims it in the same database is
-            refused.
-        lost: Called once, from any thread, when another server has the swarm after the database
-            was away. From then on the store refuses to write.
-    """
-
-    swarm: str
-    lost: Callable[[], None]

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from mail.db.records import SwarmClaim
 from mail.db.store import Store
 from mail.errors import ConfigError
 
@@ -17,7 +16,7 @@ def open_store(
     durability: str = "full",
     exclusive: bool = True,
     read_only: bool = False,
-    claim: SwarmClaim | None = None,
+    swarm: str | None = None,
 ) -> Store:
     """Make the store that a URL names. It is not open yet: await its `open`.
 
@@ -26,11 +25,11 @@ def open_store(
             ``postgresql://user:password@host:port/database`` (``postgres://`` is the same).
         durability: ``"full"`` survives a power loss, ``"normal"`` a process death.
         exclusive: Own the database, and upgrade its schema; short-lived commands pass False. With
-            SQLite a second owner is refused, of the file or of the claimed swarm in it. With
-            PostgreSQL it decides how many connections are held.
+            SQLite a second owner is refused, of the file or of the named swarm in it. With
+            PostgreSQL owners share the tasks: each works on those that it has claimed.
         read_only: The store is only going to be read, not owned; an SQLite file is opened so.
-        claim: The swarm that a server is going to serve: a second server of one swarm is refused.
-            Without it an SQLite file has one owner, whatever the swarms.
+        swarm: The swarm that a server is going to serve. Without it an SQLite file has one owner,
+            whatever the swarms.
 
     Raises:
         ConfigError: no such scheme, or the URL or the durability is wrong. The text never repeats
@@ -49,7 +48,7 @@ def open_store(
         durability=durability,
         exclusive=exclusive and not read_only,
         read_only=read_only,
-        claim=claim,
+        swarm=swarm,
     )
 
 
@@ -61,7 +60,7 @@ def _memory(rest: str, **_use: object) -> Store:
     return MemoryStore()
 
 
-def _sqlite(rest: str, *, claim: SwarmClaim | None, **use: Any) -> Store:
+def _sqlite(rest: str, **use: Any) -> Store:
     path = rest.removeprefix("///")
     if path == rest or not path.strip("/"):
         raise ConfigError(
@@ -76,7 +75,7 @@ def _sqlite(rest: str, *, claim: SwarmClaim | None, **use: Any) -> Store:
         raise ConfigError("an SQLite store URL must not contain '?' parameters or a '#' fragment")
     from mail.db.sqlite.driver import SQLiteStore
 
-    return SQLiteStore(path, swarm=None if claim is None else claim.swarm, **use)
+    return SQLiteStore(path, **use)
 
 
 def _postgresql(rest: str, *, read_only: bool, **use: Any) -> Store:

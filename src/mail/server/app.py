@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import signal
 import sys
 import threading
@@ -30,7 +29,6 @@ from mail.config.server import (
     serves_example,
     store_url_place,
 )
-from mail.db.records import SwarmClaim
 from mail.db.store import Store
 from mail.db.urls import open_store
 from mail.errors import ConfigError, StoreError
@@ -132,7 +130,7 @@ def create_app(
     check_settings()
     configured_models()
     name = config.swarm.name if template is None else template.name
-    owned = None if store is not None else _make_store(config, SwarmClaim(name, lambda: _stop(app)))
+    owned = None if store is not None else _make_store(config, name)
     used = store or owned
     assert used is not None  # noqa: S101 - one of the two is there
     auth = auth or build_auth(current(), used)
@@ -189,19 +187,12 @@ def _add_routes(app: FastAPI, state: ServerState) -> None:
         app.router.routes.extend(router.routes)
 
 
-def _make_store(config: ServerConfig, claim: SwarmClaim) -> Store:
+def _make_store(config: ServerConfig, swarm: str) -> Store:
     url = resolve_store_url(config, current())
     try:
-        return open_store(url, durability=config.store.durability, claim=claim)
+        return open_store(url, durability=config.store.durability, swarm=swarm)
     except ConfigError as error:
         raise ConfigError(f"{store_url_place(config, current())}: {error}") from error
-
-
-def _stop(app: FastAPI) -> None:
-    """Stop a server whose swarm another one has taken over, in good order and with a failure."""
-    app.state.mail.taken_over = True
-    _log.critical("stopping: this server does not have its swarm any more")
-    os.kill(os.getpid(), signal.SIGTERM)  # all hosts drain then
 
 
 def _lifespan(

@@ -37,7 +37,7 @@ from mail.config.server import (
 )
 from mail.config.toml import find_config_file
 from mail.db.store import Store
-from mail.errors import MAILError, PortInUse, StoreLocked
+from mail.errors import MAILError, PortInUse
 from mail.llm.provider_env import ModelUse, model_warnings
 from mail.logs.setup import init_logger
 from mail.server.app import create_app
@@ -281,8 +281,6 @@ def _serve(
     )
     allow_open_files(state.config.limits)
     DrainingServer(options, state, last_act).run(sockets)
-    if state.taken_over:
-        raise StoreLocked("another server took over the swarm while the database was unreachable")
 
 
 def _run_reloading(config: ServerConfig, state: ServerState, sockets: list[socket.socket]) -> None:

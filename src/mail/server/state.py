@@ -112,7 +112,6 @@ class ServerState:
         contents: The contents of files.
         webhook: Sends the messages for the webhook.
         draining: The server stops: it finishes what it has and takes no new work.
-        taken_over: Another server has the swarm; this one stops.
         host_drains: Whoever runs the app starts the drain itself when it is told to stop.
     """
 
@@ -150,7 +149,7 @@ class ServerState:
             quota=self.shares,
             blobs=self.contents.of,
         )
-        self.draining = self.host_drains = self.taken_over = False
+        self.draining = self.host_drains = False
         self._started = time.monotonic()
         self._loading = asyncio.Lock()
         self._key_locks = OwnersLocks()

@@ -35,9 +35,7 @@ from mail.db.postgres.dialect import Pool, PostgresDialect
 from mail.db.postgres.hints import Hints
 from mail.db.postgres.migrate import check_encoding, migrate, missing_tables
 from mail.db.postgres.nodes import Membership
-from mail.db.postgres.swarm_lock import ClaimKeeper
 from mail.db.postgres.writer import Work, Writer
-from mail.db.records import SwarmClaim
 from mail.db.store import Store
 from mail.errors import StoreError
 
@@ -123,7 +121,6 @@ class _Session(NamedTuple):
     writer: Writer
     reader: Reader
     serving: asyncio.Task[None]
-    keeper: ClaimKeeper | None
     membership: Membership
     hints: Hints
 
@@ -136,14 +133,14 @@ class PostgresDriver:
     dialect: ClassVar = PostgresDialect()
 
     def __init__(
-        self, dsn: str, durability: str, claim: SwarmClaim | None, *, exclusive: bool, upgrade: bool
+        self, dsn: str, durability: str, swarm: str | None, *, exclusive: bool, upgrade: bool
     ) -> None:
         """Take what `PostgresStore` was given; nothing is connected before `open`."""
         self._dsn, self.node = dsn, uuid4().hex
         self._durability = durability
         self._exclusive = exclusive
         self._upgrade = upgrade
-        self._claim = claim
+        self._swarm = swarm or ""
         self._gate = threading.Lock()
         self._session: _Session | None = None
         self._listeners: list[tuple[asyncio.AbstractEventLoop, Callable[[list[str]], None]]] = []
@@ -152,7 +149,7 @@ class PostgresDriver:
         """Connect and migrate. See `Driver.open`.
 
         Raises:
-            StoreLocked: another server has the claimed swarm, or uses a schema to be upgraded.
+            StoreLocked: a server uses a schema that is to be upgraded.
             StoreError: the database cannot be reached or used, or is newer than this program, or
                 older and not ours to upgrade.
         """
@@ -167,13 +164,8 @@ class PostgresDriver:
         await asyncio.to_thread(self._close)
 
     async def claim_swarm(self, swarm: str) -> None:
-        """Claim as `Driver.claim_swarm` says. Without a claim at the start there is none now."""
-        session = self._opened()
-        if session.keeper is None:
-            return
-        with in_store_terms("cannot take the swarm's lock"):
-            work = asyncio.run_coroutine_threadsafe(session.keeper.take_also(swarm), session.loop)
-            await asyncio.wrap_future(work)
+        """Say that the process serves another swarm now; others may serve it, too."""
+        self._opened().membership.swarm = swarm
 
     async def missing_tables(self) -> list[str]:
         """Return which of the tables are not there, for ``mail db-init``."""
@@ -196,23 +188,18 @@ class PostgresDriver:
                 raise
 
     async def _begin(self, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> _Session:
-        keeper = await self._take_swarm()
-        try:
-            pool = await self._connect()
-        except BaseException:
-            await keeper.close() if keeper else None
-            raise
+        pool = await self._connect()
         retries = Retries()
-        writer = Writer(pool, loop, keeper.check if keeper else lambda: None, retries)
+        writer = Writer(pool, loop, retries)
         reader = Reader(pool, loop, retries)
-        membership = Membership(pool, self.node)
+        membership = Membership(pool, self.node, self._swarm)
         hints = Hints(self._dsn, self.node, loop, self._hear, lambda: membership.alone)
         if self._exclusive:
             with in_store_terms("cannot use the database"):
                 await with_retries(membership.join)
             hints.start()
         serving = asyncio.create_task(writer.serve())
-        return _Session(loop, thread, pool, writer, reader, serving, keeper, membership, hints)
+        return _Session(loop, thread, pool, writer, reader, serving, membership, hints)
 
     def tell(self, topic: str) -> None:
         if self._session is not None:
@@ -228,29 +215,13 @@ class PostgresDriver:
             with suppress(RuntimeError):  # it is closed
                 loop.call_soon_threadsafe(heard, topics)
 
-    async def _take_swarm(self) -> ClaimKeeper | None:
-        if self._claim is None:
-            return None
-        keeper = ClaimKeeper(self._dsn, self._claim)
-        with in_store_terms("cannot connect to the database"):
-            try:
-                await with_retries(keeper.take)
-            except ValueError:  # asyncpg's own about the URL quote it
-                raise StoreError("the database URL is invalid") from None
-        return keeper
-
     async def _connect(self) -> Pool:
         pool = await make_pool(self._dsn, durability=self._durability, exclusive=self._exclusive)
 
         async def prepare() -> None:
             async with pool.acquire() as connection:
                 await check_encoding(connection)
-                await migrate(
-                    connection,
-                    packaged_migrations("postgresql"),
-                    upgrade=self._upgrade,
-                    claimed=self._claim.swarm if self._claim else None,
-                )
+                await migrate(connection, packaged_migrations("postgresql"), upgrade=self._upgrade)
 
         try:
             with in_store_terms("cannot prepare the database"):
@@ -297,7 +268,7 @@ class PostgresStore(RegistryVerbs, Store):
         durability: Literal["full", "normal"] = "full",
         exclusive: bool = True,
         upgrade: bool | None = None,
-        claim: SwarmClaim | None = None,
+        swarm: str | None = None,
     ) -> None:
         """Name the database; nothing is connected before `open`.
 
@@ -305,10 +276,11 @@ class PostgresStore(RegistryVerbs, Store):
             dsn: ``postgresql://user:password@host:port/database``.
             durability: ``"full"`` waits until a commit is on the server's disk; ``"normal"``
                 does not (``synchronous_commit = off``).
-            exclusive: Use the whole pool of 5 to 20 connections. Short-lived commands pass False.
+            exclusive: Use the whole pool of 5 to 20 connections, and work on tasks beside others.
+                Short-lived commands pass False.
             upgrade: Upgrade the schema of an earlier version; by default whoever is exclusive does.
                 In an empty database everybody makes the tables.
-            claim: The swarm that no other server may serve meanwhile.
+            swarm: The swarm that is served.
 
         Raises:
             ConfigError: the URL cannot be right.
@@ -316,7 +288,7 @@ class PostgresStore(RegistryVerbs, Store):
         check_dsn(dsn)
         upgrade = exclusive if upgrade is None else upgrade
         super().__init__(
-            PostgresDriver(dsn, durability, claim, exclusive=exclusive, upgrade=upgrade)
+            PostgresDriver(dsn, durability, swarm, exclusive=exclusive, upgrade=upgrade)
         )
         self.name = re.sub(r"[^A-Za-z0-9_-]", "_", unquote(urlsplit(dsn).path[1:])) or "mail"
         """The database's name, as one of a file."""
@@ -352,5 +324,3 @@ async def _finish(session: _Session) -> None:
     for task in tasks:
         if task.done() and not task.cancelled():
             task.exception()  # what went wrong was told to those who asked
-    if session.keeper is not None:
-        await session.keeper.close()  # last: until now there were things to write

@@ -1,5 +1,6 @@
 """Migrations on PostgreSQL: in order, once, all or nothing, one process at a time."""
 
+import hashlib
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -8,7 +9,7 @@ from typing import Final
 from mail.db.migrate import Migration, check_current, pending_migrations
 from mail.db.postgres.connect import run_verb
 from mail.db.postgres.dialect import Connection
-from mail.db.postgres.swarm_lock import claim_holder
+from mail.db.postgres.nodes import nodes_at_work
 from mail.errors import StoreError, StoreLocked
 
 DOCUMENTED_TABLES: Final = ("agent_histories", "tasks", "task_events", "task_responses")
@@ -20,6 +21,13 @@ _LOCK: Final = 7_206_245_136
 _MIGRATION_SECONDS: Final = 3600.0
 
 _NO_TASKS: Final = "SELECT to_regclass('tasks') IS NULL"
+
+_LOCK_HOLDER: Final = """
+SELECT pid FROM pg_locks
+WHERE locktype = 'advisory' AND granted AND objsubid = 1
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND (classid::bigint << 32 | objid::bigint) = $1
+"""
 
 _VERSIONS: Final = """
 CREATE TABLE IF NOT EXISTS schema_version (
@@ -42,7 +50,6 @@ async def migrate(
     migrations: Sequence[Migration],
     *,
     upgrade: bool = True,
-    claimed: str | None = None,
 ) -> int:
     """Bring a database up to date.
 
@@ -50,13 +57,12 @@ async def migrate(
         connection: The database.
         migrations: All that this program knows.
         upgrade: Change a database that has tables of ours; False is for short-lived commands.
-        claimed: The swarm that the caller itself serves from it.
 
     Returns:
         How many migrations were applied.
 
     Raises:
-        StoreLocked: a server of an earlier version is at work on the database.
+        StoreLocked: a server is at work on the database, which is not up to date.
         StoreError: the schema is newer than this program knows, or older and not to be upgraded, or
             another program's tables are in the way.
         asyncpg.PostgresError: a migration failed; nothing was changed.
@@ -66,10 +72,8 @@ async def migrate(
     current = await schema_version(connection)
     if not pending_migrations(current, migrations):
         return 0
-    if not await connection.fetchval(_NO_TASKS):
-        if not upgrade:
-            check_current(current, migrations, "mail db-init")
-        await _check_unserved(connection, claimed)
+    if not upgrade and not await connection.fetchval(_NO_TASKS):
+        check_current(current, migrations, "mail db-init")
     transaction = connection.transaction()
     await transaction.start()
     try:
@@ -89,6 +93,8 @@ async def _apply_pending(connection: Connection, migrations: Sequence[Migration]
     await connection.execute(_VERSIONS)
     # Asked again behind the lock: another process may have migrated meanwhile.
     pending = pending_migrations(await schema_version(connection), migrations)
+    if pending and not await connection.fetchval(_NO_TASKS):
+        await _check_unserved(connection)
     for migration in pending:
         await connection.execute(migration.script, timeout=_MIGRATION_SECONDS)
         if migration.step is not None:
@@ -101,20 +107,31 @@ async def _apply_pending(connection: Connection, migrations: Sequence[Migration]
     return len(pending)
 
 
-async def _check_unserved(connection: Connection, claimed: str | None) -> None:
+async def _check_unserved(connection: Connection) -> None:
     """Refuse to upgrade what a server is using: it could not be started again.
 
     Raises:
-        StoreLocked: naming the swarm and the server.
+        StoreLocked: naming the server.
     """
+    users = [str(node) for node in await nodes_at_work(connection)]
+    users = users or await _servers_before_nodes(connection)
+    if users:
+        raise StoreLocked(
+            f"the database is in use by {', '.join(users)}; stop that before you upgrade the "
+            "database"
+        )
+
+
+async def _servers_before_nodes(connection: Connection) -> list[str]:
+    """Return words about servers of the versions that held a lock for each swarm, up to 1.3.6."""
+    found = []
+    schema = await connection.fetchval("SELECT coalesce(current_schema(), '')")
     for row in await connection.fetch("SELECT DISTINCT swarm_name FROM tasks"):
-        swarm = row["swarm_name"]
-        holder = None if swarm == claimed else await claim_holder(connection, swarm)
-        if holder is not None:
-            raise StoreLocked(
-                f"swarm '{swarm}' is served from this database by {holder}; stop that one before "
-                "you upgrade the database"
-            )
+        digest = hashlib.sha256(f"mail swarm\0{schema}\0{row['swarm_name']}".encode()).digest()
+        key = int.from_bytes(digest[:8], "big", signed=True)
+        for holder in await connection.fetch(_LOCK_HOLDER, key):
+            found.append(f"a server (session {holder['pid']} of the database)")
+    return found
 
 
 async def check_encoding(connection: Connection) -> None:

@@ -9,10 +9,10 @@ import logging
 import os
 import socket
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 from mail.db.postgres.connect import ANSWER_SECONDS, as_store_error, borrowed
-from mail.db.postgres.dialect import LEASE_SECONDS, Pool
+from mail.db.postgres.dialect import LEASE_SECONDS, Connection, Pool
 from mail.version import get_version
 
 _BEAT_SECONDS: Final = 1.0
@@ -21,8 +21,9 @@ _BEAT: Final = """
 WITH others AS (
     SELECT 1 FROM nodes WHERE id <> $1 AND beat_at > now() - interval '1 minute' LIMIT 1
 )
-INSERT INTO nodes (id, host, pid, version) VALUES ($1, $2, $3, $4)
-ON CONFLICT (id) DO UPDATE SET beat_at = now() RETURNING NOT EXISTS (SELECT 1 FROM others)
+INSERT INTO nodes (id, host, pid, version, swarm) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (id) DO UPDATE SET beat_at = now(), swarm = $5
+RETURNING NOT EXISTS (SELECT 1 FROM others)
 """
 _CLEAR: Final = """
 DELETE FROM nodes WHERE beat_at < now() - interval '1 day';
@@ -33,19 +34,62 @@ _OF_HOST: Final = "SELECT id, pid FROM nodes WHERE host = $1"
 _HERE: Final[set[str]] = set()
 """The names that this process has had."""
 
+_AT_WORK: Final = f"""
+SELECT id, host, pid, version, swarm, extract(epoch FROM now() - started_at)::float AS uptime,
+    extract(epoch FROM now() - beat_at)::float AS silence,
+    (SELECT count(*) FROM tasks WHERE is_running AND node = nodes.id) AS tasks
+FROM nodes WHERE beat_at > now() - interval '{LEASE_SECONDS} seconds' ORDER BY started_at, id
+"""
+
 logger = logging.getLogger(__name__)
+
+
+class Node(NamedTuple):
+    """A process that shares the database.
+
+    Attributes:
+        id: The name under which it claims tasks, another one after each start.
+        host: Its machine's name.
+        pid: Its process id there.
+        version: Of the package.
+        swarm: The swarm that it serves; empty for a program that uses the library.
+        uptime: Seconds since it joined.
+        silence: Seconds since its last word; others take up its tasks after `LEASE_SECONDS`.
+        tasks: The number of running tasks that it has claimed.
+    """
+
+    id: str
+    host: str
+    pid: int
+    version: str
+    swarm: str
+    uptime: float
+    silence: float
+    tasks: int
+
+    def __str__(self) -> str:
+        """Return words for a message."""
+        return f"a server (pid {self.pid} on {self.host})"
+
+
+async def nodes_at_work(connection: Connection) -> list[Node]:
+    """Return the processes that share a database, oldest first; none before it has the table."""
+    if await connection.fetchval("SELECT to_regclass('nodes') IS NULL"):
+        return []
+    return [Node(*row) for row in await connection.fetch(_AT_WORK)]
 
 
 class Membership:
     """The row of this process in ``nodes``. Everything happens in the store's loop.
 
     Attributes:
+        swarm: The swarm that it serves; may be changed.
         alone: Whether no other process has been there for a minute.
     """
 
-    def __init__(self, pool: Pool, node: str) -> None:
-        """Take the pool, and the name that is the process's own."""
-        self._pool = pool
+    def __init__(self, pool: Pool, node: str, swarm: str) -> None:
+        """Take the pool, the name that is the process's own, and the swarm that it serves."""
+        self._pool, self.swarm = pool, swarm
         self._row = node, socket.gethostname(), os.getpid(), get_version()
         _HERE.add(node)
         self._beating: asyncio.Task[None] | None = None
@@ -59,7 +103,7 @@ class Membership:
             for other, pid in await connection.fetch(_OF_HOST, host):
                 if other not in _HERE and not _is_at_work(pid):
                     await connection.execute(_LEAVE, other)
-            self.alone = await connection.fetchval(_BEAT, *self._row)
+            self.alone = await connection.fetchval(_BEAT, *self._row, self.swarm)
         self._beating = asyncio.create_task(self._beat(), name="heartbeat")
 
     async def leave(self) -> None:
@@ -77,7 +121,7 @@ class Membership:
             await asyncio.sleep(_BEAT_SECONDS)
             try:
                 async with borrowed(self._pool, LEASE_SECONDS) as connection:
-                    self.alone = await connection.fetchval(_BEAT, *self._row)
+                    self.alone = await connection.fetchval(_BEAT, *self._row, self.swarm)
             except Exception as error:  # noqa: BLE001 - only the database's return helps
                 logger.warning("no heartbeat: %s", as_store_error(error))
 

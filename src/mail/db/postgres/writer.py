@@ -68,16 +68,13 @@ class Writer:
         self,
         pool: Pool,
         loop: asyncio.AbstractEventLoop,
-        may_write: Callable[[], None] = lambda: None,
         retries: Retries | None = None,
     ) -> None:
         """Take the pool, its loop, and the retries that its users share.
 
-        Await `serve` in that loop. ``may_write`` is called before every transaction and raises
-        when there must be none.
+        Await `serve` in that loop.
         """
         self._retries = retries or Retries()
-        self._may_write = may_write
         self._pool = pool
         self._loop = loop
         self._connection: Connection = None
@@ -178,7 +175,6 @@ class Writer:
 
     async def _transaction(self, batch: Sequence[_Unit]) -> list[object]:
         """Write a batch in one transaction; when this raises, nothing of it is there."""
-        self._may_write()
         async with asyncio.timeout(ANSWER_SECONDS):
             connection = await self._connect()
         try:

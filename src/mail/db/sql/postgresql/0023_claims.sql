@@ -7,6 +7,7 @@ CREATE TABLE nodes (
     host TEXT NOT NULL,
     pid BIGINT NOT NULL,
     version TEXT NOT NULL,
+    swarm TEXT NOT NULL,
     started_at TIMESTAMP WITH TIME ZONE NOT NULL DEFAULT now(),
     beat_at TIMESTAMP WITH TIME ZONE NOT NULL DEFAULT now()
 );
