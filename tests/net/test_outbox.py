@@ -19,7 +19,7 @@ from mail.db.commit import Commit
 from mail.db.memory import MemoryStore
 from mail.db.records import OutboxChange, OutboxRow, Owner, TaskRow
 from mail.errors import ShuttingDown, ToolError, UnknownTask
-from mail.net.outbox import OutboxSender, PeerGateway, SendingSettings
+from mail.net.outbox import OutboxSender, PeerGateway, SendingSettings, Share
 from mail.net.registry import SwarmRegistry
 from mail.testing import LegacyPeer, LoopbackPeer
 from tests.net.kit import INES, OWNER, WaitingMail, routing
@@ -36,11 +36,13 @@ async def sending(
     *peers: LoopbackPeer,
     settings: SendingSettings = FAST,
     settle: Any = None,
+    share: Share | None = None,
 ) -> AsyncIterator[OutboxSender]:
     async with routing(folder, *peers) as router:
         registry = router.swarm_registry
         assert isinstance(registry, SwarmRegistry)
-        sender = OutboxSender(store, "alpha", registry, router, settle or store.settle, settings)
+        parts = store, "alpha", registry, router, settle or store.settle, settings
+        sender = OutboxSender(*parts, share=share)
         await sender.start()
         try:
             yield sender
@@ -123,6 +125,30 @@ async def test_a_peer_gets_only_so_much_at_once_and_others_do_not_wait(tmp_path:
         await a_while(0.1)
         assert slow.held == 3
         slow.answers.set()
+
+
+async def test_each_peer_gets_its_mail_from_the_server_whose_duty_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mail.net.outbox._SHARED_SECONDS", 0.05)
+    store, on_duty, told = WaitingMail(), {"beta": False}, list[str]()
+
+    async def has(duty: str) -> bool:
+        return on_duty.get(duty, True)
+
+    share = Share(has, lambda: told.append("new mail"))
+    for number in range(600):  # more than one look finds
+        store.add("beta", f"task-{number}")
+    store.add("gamma", "task")
+    beta, gamma = LoopbackPeer(name="beta"), LoopbackPeer(name="gamma")
+    async with beta, gamma, sending(tmp_path, store, beta, gamma, share=share) as sender:
+        await until(lambda: len(posted(gamma)) == 1)
+        sender.wake(["beta"])
+        await until(lambda: told == ["new mail"])
+        assert posted(beta) == []
+        on_duty["beta"] = True  # the other server is gone, and nobody says so
+        await until(lambda: len(store.settled) == 601)
+    assert len(posted(beta)) == 600
 
 
 async def test_mail_goes_back_to_a_peer_that_takes_part_by_now(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The store: every verb, over the driver of a database."""
 
+from mail.db.announcements import AnnouncementVerbs
 from mail.db.calls import CallVerbs
 from mail.db.claims import ClaimVerbs
 from mail.db.commit import CommitVerbs
@@ -22,6 +23,7 @@ class Store(
     LedgerVerbs,
     ClaimVerbs,
     RelayVerbs,
+    AnnouncementVerbs,
     CommitVerbs,
     SweepVerbs,
     EventVerbs,

@@ -50,6 +50,8 @@ It gets the row with the attempts and times that are to be stored; ``told`` is a
 _TRIPS_AFTER: Final = 5
 _ROWS_AT_ONCE: Final = 512
 _LOOK_AGAIN_SECONDS: Final = 60.0
+_SHARED_SECONDS: Final = 2.0
+"""Between two looks for mail that other servers have written, or do not send any more."""
 _AFTER_ERROR_SECONDS: Final = 1.0
 _SHORTEST_PAUSE: Final = 0.1
 _LONGEST_COMMIT_PAUSE: Final = 30.0
@@ -105,6 +107,18 @@ class SendingSettings:
         most = self.first_pause * 2.0 ** min(failures - 1, _LARGEST_POWER)
         longest = self.longest_pause if longest is None else longest
         return random.uniform(0.0, min(most, longest))  # noqa: S311 - no secret
+
+
+class Share(NamedTuple):
+    """The part of a server, of several on one store: each peer gets its mail from one of them.
+
+    Attributes:
+        on_duty: Tells whether this server has a duty, such as a peer, and takes it if nobody has.
+        tell: Tells the others that there is new mail.
+    """
+
+    on_duty: Callable[[str], Awaitable[bool]]
+    tell: Callable[[], object]
 
 
 class OutboxStore(Protocol):
@@ -184,9 +198,10 @@ class OutboxSender:
         settle: See `Settle`. When it fails it is called again.
         settings: Attempts, back-off and deadlines.
         clock: The time that rows are compared with.
+        share: The part of this server, if others serve the swarm, too.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a delivery
         self,
         store: OutboxStore,
         swarm: str,
@@ -195,9 +210,12 @@ class OutboxSender:
         settle: Settle,
         settings: SendingSettings | None = None,
         clock: Clock | None = None,
+        share: Share | None = None,
     ) -> None:
         self._store = store
         self._swarm = swarm
+        self._share = share
+        self._look_again = _LOOK_AGAIN_SECONDS if share is None else _SHARED_SECONDS
         self._registry = registry
         self._router = router
         self._settle = settle
@@ -241,7 +259,13 @@ class OutboxSender:
     def wake(self, peers: Collection[str]) -> None:
         """Hear that there is new mail for these peers."""
         if peers:
-            self._woken.set()
+            self.look()
+            if self._share is not None:
+                self._share.tell()
+
+    def look(self) -> None:
+        """Look for mail that others have written."""
+        self._woken.set()
 
     def probe(self, peers: Collection[str]) -> None:
         """Hear that these peers may answer again, so that they are tried at once."""
@@ -276,7 +300,7 @@ class OutboxSender:
 
     async def _wait(self) -> bool:
         """Wait for a hint, or for the moment at which something is due; tell if that has come."""
-        pause = _LOOK_AGAIN_SECONDS
+        pause = self._look_again
         if self._timers:
             pause = min(pause, self._timers[0] - time.monotonic())
         by_time = False
@@ -297,20 +321,28 @@ class OutboxSender:
         """Find what may be sent at a moment, and begin with it."""
         for name in [name for name, peer in self._peers.items() if _is_forgettable(peer)]:
             del self._peers[name]
+        elsewhere: set[str] = set()
         while True:
             now = time.monotonic()
             self._just_landed.clear()
+            full = {name for name, peer in self._peers.items() if not self._room(peer)}
             rows = await self._store.due_outbox(
                 self._swarm,
                 moment,
                 _ROWS_AT_ONCE,
-                without=[name for name, peer in self._peers.items() if not self._room(peer)],
+                without=full | elsewhere,
                 untold=[name for name, peer in self._peers.items() if peer.until > now],
             )
-            before = len(self._flights)
-            self._begin_all(rows)
-            if len(rows) < _ROWS_AT_ONCE or len(self._flights) == before:
+            before = len(self._flights), len(elsewhere)
+            for peer in {row.peer for _, row in rows}:
+                if not await self._is_on_duty(peer):
+                    elsewhere.add(peer)
+            self._begin_all(each for each in rows if each[1].peer not in elsewhere)
+            if len(rows) < _ROWS_AT_ONCE or before == (len(self._flights), len(elsewhere)):
                 break
+
+    async def _is_on_duty(self, duty: str) -> bool:
+        return self._share is None or await self._share.on_duty(duty)
 
     async def _note_next(self, after: str) -> None:
         moment = await self._store.next_outbox(self._swarm, after)
@@ -384,7 +416,8 @@ class OutboxSender:
         most = self._settings.answer_within
         while True:
             try:
-                await self._close_unanswered(later(self._clock.now(), -most))
+                if await self._is_on_duty(""):
+                    await self._close_unanswered(later(self._clock.now(), -most))
             except Exception as error:  # noqa: BLE001 - one bad look must not be the last
                 _log.warning("unanswered requests cannot be read: %s", redact(str(error)))
             await asyncio.sleep(min(_LOOK_AGAIN_SECONDS, max(_SHORTEST_PAUSE, most / 10)))

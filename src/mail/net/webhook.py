@@ -32,6 +32,8 @@ SIGNATURE_HEADER: Final = "X-MAIL-Signature"
 
 _AT_ONCE: Final = 8
 _LOOK_AGAIN_SECONDS: Final = 60.0
+_SHARED_SECONDS: Final = 2.0
+"""The same where other servers write messages, too."""
 _SHORTEST_PAUSE: Final = 0.02
 _LONGEST_RETRY_AFTER: Final = 3600.0
 _LARGEST_POWER: Final = 30
@@ -121,11 +123,19 @@ class WebhookSender:
 
         policy = EgressPolicy(private=self._settings.allow_private)
         posts = GuardedPosts(policy, f"MAIL-Webhook/{get_version()}")
+        deaf = self._store.driver.on_hint(self._hear)
+        most = _SHARED_SECONDS if self._store.shared else _LOOK_AGAIN_SECONDS
         try:
             while True:
-                await self._news.wait(await self._look_safely(posts, self._settings))
+                pause = await self._look_safely(posts, self._settings)
+                await self._news.wait(min(pause, most))
         finally:
+            deaf()
             await posts.aclose()
+
+    def _hear(self, topics: list[str]) -> None:
+        if not topics or "webhook" in topics:
+            self._news.wake()
 
     async def retry(self, number: int) -> None:
         """Have a message sent now, also one that was given up.

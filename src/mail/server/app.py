@@ -235,6 +235,7 @@ async def _working(state: ServerState) -> AsyncIterator[None]:
     state.pool.start()
     state.begin_recovery()
     await state.federation.serve()
+    await state.announcements.open()
     duties: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
         "deletion by age": _retention(state).run,
         "unanswered letters": _reminder(state).run,
@@ -244,6 +245,7 @@ async def _working(state: ServerState) -> AsyncIterator[None]:
     loops = [
         *(asyncio.create_task(_on_duty(state, *duty), name=duty[0]) for duty in duties.items()),
         asyncio.create_task(make_relayed_calls(state.store, state.pool), name="relayed calls"),
+        asyncio.create_task(state.announcements.run(), name="announcements"),
     ]
     telling = asyncio.create_task(_on_duty(state, "webhook", state.webhook.run), name="webhook")
     try:

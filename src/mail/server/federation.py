@@ -4,6 +4,7 @@ What peers may claim is checked by `mail.services.peer_mail`.
 """
 
 import re
+import time
 from collections.abc import (
     AsyncGenerator,
     Callable,
@@ -34,7 +35,7 @@ from mail.errors import (
     UnknownTask,
 )
 from mail.logcontext import note
-from mail.net.outbox import OutboxSender, PeerGateway, SendingSettings
+from mail.net.outbox import OutboxSender, PeerGateway, SendingSettings, Share
 from mail.net.registry import SwarmRegistry
 from mail.net.router import InterswarmRouter
 from mail.net.signatures import SignatureRules, SignedRequest, check_digest, check_signature
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
 
 _HOST: Final = re.compile(r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d+)?", re.ASCII)
 _NO_HOST: Final = "host.invalid"
+_DUTY_SECONDS: Final = 2.0
+"""For so long it is known who sends to a peer."""
 """The host that a signature of the address fits when the request names none."""
 
 
@@ -109,6 +112,7 @@ class _Link(NamedTuple):
     swarm: str
     router: InterswarmRouter
     sender: OutboxSender
+    deaf: Callable[[], None]
 
 
 class Federation:
@@ -163,19 +167,39 @@ class Federation:
                 answer_within=self._config.answer_within,
             )
             sender = OutboxSender(
-                self._store, self.swarm, self.registry, router, self._settle, settings
+                *(self._store, self.swarm, self.registry, router, self._settle, settings),
+                share=self._share(self.swarm),
             )
-            self._link = _Link(self.swarm, router, sender)
+            deaf = self._store.driver.on_hint(
+                lambda topics: sender.look() if "outbox" in topics or not topics else None
+            )
+            self._link = _Link(self.swarm, router, sender, deaf)
             self._gateway.begin(sender, router)
             self.registry.warn_of_missing_tokens()
             await router.start()
             await sender.start()
+
+    def _share(self, swarm: str) -> Share | None:
+        """Return which peers this server sends to: those that no other one does."""
+        store, known = self._store, dict[str, tuple[bool, float]]()
+        if not store.shared:
+            return None
+
+        async def on_duty(peer: str) -> bool:
+            mine, until = known.get(peer, (False, 0.0))
+            if until < time.monotonic():
+                mine = await store.on_duty(f"{swarm}: mail for {peer}")
+                known[peer] = mine, time.monotonic() + _DUTY_SECONDS
+            return mine
+
+        return Share(on_duty, lambda: store.driver.tell("outbox"))
 
     async def stop(self) -> None:
         """Deliver no more mail; what was not delivered is in the store."""
         link, self._link = self._link, None
         self._gateway.end()
         if link is not None:
+            link.deaf()
             await link.sender.stop()
             await link.router.stop()
 

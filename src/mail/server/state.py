@@ -1,6 +1,7 @@
 """The state of one server process; kept in ``app.state.mail``."""
 
 import asyncio
+import logging
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -24,6 +25,7 @@ from mail.net.registry import SwarmRegistry
 from mail.net.registry_file import shared_registry
 from mail.net.signatures import SigningKeys
 from mail.net.webhook import WebhookSender, WebhookSettings
+from mail.server.announcements import Announcements
 from mail.server.desks import Desks, FileContents
 from mail.server.federation import Federation
 from mail.server.idempotency import Keyed, OwnersLocks
@@ -49,6 +51,8 @@ __all__ = ["PARTICIPANT_ROLE", "ServerState", "owner_of", "state_of"]
 
 T = TypeVar("T")
 
+_log = logging.getLogger("mail.server")
+
 _STORE_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 1.0
 _INSTANCE_IDLE: Final = 600.0
@@ -70,10 +74,15 @@ class Health:
         self._fails = False
         self.set("healthy")
 
-    def set(self, status: str) -> None:
-        """Take what an administrator says about the server's health."""
+    def set(self, status: str) -> str:
+        """Take what an administrator says about the server's health, and return it for others."""
         self.status = status
         self.set_at = datetime.now(UTC).isoformat()
+        return f"{self.set_at} {status}"
+
+    async def follow(self, told: str) -> None:
+        """Take what an administrator has said to another server of the swarm."""
+        self.set_at, _, self.status = told.partition(" ")
 
     async def store_fails(self) -> bool:
         """Tell whether the store does not answer.
@@ -109,6 +118,7 @@ class ServerState:
         shares: The limits on each caller's storage.
         intake: The reader of their bodies.
         health: The answer of ``GET /health``.
+        announcements: What administrators tell one server for all.
         contents: The contents of files.
         webhook: Sends the messages for the webhook.
         draining: The server stops: it finishes what it has and takes no new work.
@@ -140,6 +150,11 @@ class ServerState:
             agents=lambda template: SwarmAgents(self.pool, self.quotas, self.shares, template),
         )
         self._given = given
+        self.announcements = Announcements(
+            store,
+            config.swarm.name if given is None else given.name,
+            {"health": self.health.follow, "swarm": self._follow_load},
+        )
         self._builder = SwarmBuilder(
             config=config,
             store=store,
@@ -231,7 +246,7 @@ class ServerState:
         """Return the swarm that serves a caller: an older one while its instance of that works."""
         return self.pool.serving(caller).template
 
-    async def load(self, text: str) -> "MAILSwarmTemplate":
+    async def load(self, text: str, *, told: bool = False) -> "MAILSwarmTemplate":
         """Serve another swarm from now on, until the next restart; one after the other.
 
         Nothing changes before it has been checked entirely. Instances at work finish on the swarm
@@ -239,10 +254,12 @@ class ServerState:
 
         Args:
             text: The definition; see `SwarmBuilder.read`.
+            told: Another server of the swarm does that, too, and has told this one.
 
         Raises:
             ProtocolError: as `SwarmBuilder.read`, or another server has the swarm.
             ShuttingDown: the server stops.
+            StoreError: other servers could not be told, and nothing has changed.
         """
         async with self._loading:
             served = await self._builder.read(text)
@@ -260,12 +277,18 @@ class ServerState:
                 )
             except (ProtocolError, StoreLocked) as error:
                 raise bad_definition(error) from error
+            if self.draining:
+                raise ShuttingDown()
+            if not told:
+                await self.announcements.tell("swarm", text)
             await self._serve(served)
         return new
 
+    async def _follow_load(self, text: str) -> None:
+        await self.load(text, told=True)
+        _log.info("serving swarm '%s', as another server was told", self.template.name)
+
     async def _serve(self, served: Served) -> None:
-        if self.draining:
-            raise ShuttingDown()
         self.pool.replace(served)
         self.learning.propose = self._proposer(served)
         self.begin_recovery()

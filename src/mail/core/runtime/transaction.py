@@ -320,6 +320,7 @@ class TaskChange:
                     self.later.append(partial(_told_of_interrupt, context, stopped, by))
             if commit.webhooks and context.settings.news is not None:
                 context.settings.news.wake()
+                context.store.driver.tell("webhook")
         context.wake()
 
     def _do_applied(self) -> None:

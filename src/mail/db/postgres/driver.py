@@ -164,8 +164,7 @@ class PostgresDriver:
         await asyncio.to_thread(self._close)
 
     async def claim_swarm(self, swarm: str) -> None:
-        """Say that the process serves another swarm now; others may serve it, too."""
-        self._opened().membership.swarm = swarm
+        """Do nothing: others may serve it, too."""
 
     async def missing_tables(self) -> list[str]:
         """Return which of the tables are not there, for ``mail db-init``."""

@@ -22,8 +22,7 @@ WITH others AS (
     SELECT 1 FROM nodes WHERE id <> $1 AND beat_at > now() - interval '1 minute' LIMIT 1
 )
 INSERT INTO nodes (id, host, pid, version, swarm) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (id) DO UPDATE SET beat_at = now(), swarm = $5
-RETURNING NOT EXISTS (SELECT 1 FROM others)
+ON CONFLICT (id) DO UPDATE SET beat_at = now() RETURNING NOT EXISTS (SELECT 1 FROM others)
 """
 _CLEAR: Final = """
 DELETE FROM nodes WHERE beat_at < now() - interval '1 day';
@@ -52,7 +51,7 @@ class Node(NamedTuple):
         host: Its machine's name.
         pid: Its process id there.
         version: Of the package.
-        swarm: The swarm that it serves; empty for a program that uses the library.
+        swarm: The swarm that it was started with; empty for a program that uses the library.
         uptime: Seconds since it joined.
         silence: Seconds since its last word; others take up its tasks after `LEASE_SECONDS`.
         tasks: The number of running tasks that it has claimed.
@@ -83,14 +82,13 @@ class Membership:
     """The row of this process in ``nodes``. Everything happens in the store's loop.
 
     Attributes:
-        swarm: The swarm that it serves; may be changed.
         alone: Whether no other process has been there for a minute.
     """
 
     def __init__(self, pool: Pool, node: str, swarm: str) -> None:
-        """Take the pool, the name that is the process's own, and the swarm that it serves."""
-        self._pool, self.swarm = pool, swarm
-        self._row = node, socket.gethostname(), os.getpid(), get_version()
+        """Take the pool, the name that is the process's own, and the swarm of its start."""
+        self._pool = pool
+        self._row = node, socket.gethostname(), os.getpid(), get_version(), swarm
         _HERE.add(node)
         self._beating: asyncio.Task[None] | None = None
         self.alone = True
@@ -103,7 +101,7 @@ class Membership:
             for other, pid in await connection.fetch(_OF_HOST, host):
                 if other not in _HERE and not _is_at_work(pid):
                     await connection.execute(_LEAVE, other)
-            self.alone = await connection.fetchval(_BEAT, *self._row, self.swarm)
+            self.alone = await connection.fetchval(_BEAT, *self._row)
         self._beating = asyncio.create_task(self._beat(), name="heartbeat")
 
     async def leave(self) -> None:
@@ -121,7 +119,7 @@ class Membership:
             await asyncio.sleep(_BEAT_SECONDS)
             try:
                 async with borrowed(self._pool, LEASE_SECONDS) as connection:
-                    self.alone = await connection.fetchval(_BEAT, *self._row, self.swarm)
+                    self.alone = await connection.fetchval(_BEAT, *self._row)
             except Exception as error:  # noqa: BLE001 - only the database's return helps
                 logger.warning("no heartbeat: %s", as_store_error(error))
 

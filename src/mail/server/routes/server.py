@@ -166,7 +166,7 @@ async def health_post(
 
     It informs load balancers and people, and changes nothing else.
     """
-    state.health.set(body.status)
+    await state.announcements.tell("health", state.health.set(body.status))
     return _health(state)
 
 

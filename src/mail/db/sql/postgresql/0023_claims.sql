@@ -26,3 +26,11 @@ CREATE TABLE duties (
     name TEXT PRIMARY KEY,
     node TEXT NOT NULL
 );
+-- What administrators have told one server for all; see mail.db.announcements.
+CREATE TABLE announcements (
+    swarm TEXT NOT NULL,
+    name TEXT NOT NULL,
+    value TEXT NOT NULL,
+    number BIGSERIAL,
+    PRIMARY KEY (swarm, name)
+);
