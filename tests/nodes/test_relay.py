@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from mail.core.runtime import RunRequest
+from mail.core.runtime.settings import RuntimeSettings
 from mail.core.tasks import TaskState
 from mail.db.postgres.driver import PostgresStore
 from mail.errors import UnknownTask
-from mail.server.instances import make_relayed_calls
+from mail.server.nodes import make_relayed_calls
 from mail.testing import tool_calls
 from tests.support.postgres import Cluster, query
 from tests.support.swarm import SWARM, last_body, runtime_of, supervisor, user_message
@@ -21,11 +22,12 @@ from tests.support.swarm import SWARM, last_body, runtime_of, supervisor, user_m
 class Node:
     """A process: a store, a runtime of alice's, and the calls that it makes for others."""
 
-    def __init__(self, url: str, name: str) -> None:
+    def __init__(self, url: str, name: str, **settings: Any) -> None:
         self.name, self.store = name, PostgresStore(url)
         self.asked: list[str] = []
         self.may_answer = asyncio.Event()
-        self.runtime = runtime_of({"supervisor": supervisor(self.answer, ())}, store=self.store)
+        agents = {"supervisor": supervisor(self.answer, ())}
+        self.runtime = runtime_of(agents, store=self.store, **settings)
         self._making: asyncio.Task[None] | None = None
 
     async def answer(self, messages: list[dict[str, Any]], choice: object) -> Any:
@@ -168,3 +170,46 @@ async def first_has_two(node: Node) -> None:
     async with asyncio.timeout(10):
         while len(node.runtime._context.mailbox) < 1:
             await asyncio.sleep(0.005)
+
+
+async def test_a_server_that_stops_hands_over_what_it_works_on_and_first_what_waits(
+    cluster: Cluster,
+) -> None:
+    url = cluster.schema()
+    async with Node(url, "A", settings=RuntimeSettings(max_concurrent_turns=1)) as first, Node(url, "B") as second:
+        await first.begin()
+        await first.is_asked()
+        await first.runtime.submit(user_message("second", task_id="task-2"))
+
+        async def orphans() -> set[str]:
+            return {row.task_id for _, row in await second.store.orphans(SWARM)}
+
+        stopping = asyncio.create_task(first.runtime.shutdown(30))
+        async with asyncio.timeout(20):
+            while await orphans() != {"task-2"}:
+                await asyncio.sleep(0.01)
+        first.may_answer.set()  # what is under way comes to its end
+        await stopping
+        assert await orphans() == {"task-2"}
+        assert (await first.runtime.read_task("task-1")).status is TaskState.COMPLETED
+        second.may_answer.set()
+        await second.runtime.take_up([row for _, row in await second.store.orphans(SWARM)])
+        async with asyncio.timeout(10):
+            while (await second.runtime.read_task("task-2")).status is not TaskState.COMPLETED:
+                await asyncio.sleep(0.01)
+        assert second.asked, "the other server has gone on"
+        assert len(first.asked) == 1
+
+
+async def test_a_turn_that_a_stopping_server_breaks_off_is_made_again_elsewhere(
+    nodes: tuple[Node, Node],
+) -> None:
+    first, second = nodes
+    await first.begin()
+    await first.is_asked()
+    await first.runtime.shutdown(0)
+    rows = [row for _, row in await second.store.orphans(SWARM)]
+    assert [row.task_id for row in rows] == ["task-1"]
+    second.may_answer.set()
+    await second.runtime.take_up(rows)
+    await second.is_asked()

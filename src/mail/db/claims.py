@@ -5,10 +5,11 @@ task has nothing to do), and ``epoch``, the number of claims so far. See the cha
 docs/database.md.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from mail.core.tasks import TaskState
-from mail.db.driver import Query, Verb, Verbs, read, write
+from mail.db.driver import Change, Query, Verb, Verbs, read, write
 from mail.db.records import Owner, TaskClaim, TaskRow
 from mail.db.rows import OWNED, OWNER_COLUMNS
 from mail.errors import ClaimLost, TaskElsewhere
@@ -59,23 +60,13 @@ class ClaimVerbs(Verbs):
         rows = yield Query(text, (swarm,))
         return [(Owner(*row[:3]), self.sql.as_task(row[3:])) for row in map(tuple, rows)]
 
-    async def on_duty(self, duty: str) -> bool:
-        """Tell whether this process does what one does for all; who has a duty keeps it.
-
-        It is taken if nobody at work has it.
-        """
-        return not self.driver.shared or await self._on_duty(duty)
-
     @write
-    def _on_duty(self, duty: str) -> Verb[bool]:
-        mine = duty, self.driver.node
-        if (yield Query("SELECT 1 FROM duties WHERE name = $1 AND node = $2", mine)):
-            return True
-        gone = f"NOT {self.sql.alive.format('duties.node')}"
-        text = f"""
-            INSERT INTO duties (name, node) VALUES ($1, $2)
-            ON CONFLICT (name) DO UPDATE SET node = $2 WHERE {gone} RETURNING 1"""
-        return bool((yield Query(text, mine)))
+    def hand_over(self, owner: Owner, task_ids: Sequence[str]) -> Verb[None]:
+        """Let others take up running tasks that this process has claimed, at once."""
+        among = self.sql.among("$5")
+        text = f"UPDATE tasks SET node = '' WHERE {OWNED} AND node = $4 AND task_id {among}"
+        yield Change(text, (*owner, self.driver.node, self.sql.list(task_ids)))
+        self.driver.tell("orphans")
 
     @read
     def _claimed(

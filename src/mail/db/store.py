@@ -1,6 +1,5 @@
 """The store: every verb, over the driver of a database."""
 
-from mail.db.announcements import AnnouncementVerbs
 from mail.db.calls import CallVerbs
 from mail.db.claims import ClaimVerbs
 from mail.db.commit import CommitVerbs
@@ -9,6 +8,7 @@ from mail.db.files import FileVerbs
 from mail.db.keys import KeyVerbs, TokenVerbs
 from mail.db.ledger import LedgerVerbs
 from mail.db.memories import MemoryVerbs
+from mail.db.nodes import NodeVerbs
 from mail.db.outbox import OutboxVerbs
 from mail.db.preferences import PreferenceVerbs
 from mail.db.relay import RelayVerbs
@@ -23,7 +23,7 @@ class Store(
     LedgerVerbs,
     ClaimVerbs,
     RelayVerbs,
-    AnnouncementVerbs,
+    NodeVerbs,
     CommitVerbs,
     SweepVerbs,
     EventVerbs,

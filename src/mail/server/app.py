@@ -31,13 +31,13 @@ from mail.config.server import (
 )
 from mail.db.store import Store
 from mail.db.urls import open_store
-from mail.errors import ConfigError, StoreError
+from mail.errors import ConfigError
 from mail.llm.profiles import configured_models
 from mail.llm.resolve import EXAMPLE_MODEL, is_example_script
 from mail.server.errors import as_it_is, install_error_handlers
-from mail.server.instances import make_relayed_calls
 from mail.server.letters import Reminder
 from mail.server.middleware import Cors, EdgeMiddleware
+from mail.server.nodes import cancelled, make_relayed_calls, on_duty
 from mail.server.openapi import OpenAPIDocument
 from mail.server.retention import Retention
 from mail.server.routes import (
@@ -90,8 +90,6 @@ DOCUMENT: Final = OpenAPIDocument(DESCRIBED)
 _log = logging.getLogger("mail.server")
 
 
-_DUTY_SECONDS: Final = 2.0
-"""Between two looks whether a server does what one does for all."""
 _KEY_HOURS: Final = 168.0
 """The age of an `Idempotency-Key`."""
 _SUGGESTED: Final = {
@@ -242,12 +240,17 @@ async def _working(state: ServerState) -> AsyncIterator[None]:
         "memories": lambda: state.learning.run(),
         "unanswered approvals": partial(approvals.end_in_time_of, state),
     }
+    swarm = state.announcements.swarm
+
+    def one_does(duty: str, run: Callable[[], Coroutine[Any, Any, None]]) -> "asyncio.Task[None]":
+        return asyncio.create_task(on_duty(state.store, f"{swarm}: {duty}", run), name=duty)
+
     loops = [
-        *(asyncio.create_task(_on_duty(state, *duty), name=duty[0]) for duty in duties.items()),
+        *(one_does(*duty) for duty in duties.items()),
         asyncio.create_task(make_relayed_calls(state.store, state.pool), name="relayed calls"),
         asyncio.create_task(state.announcements.run(), name="announcements"),
     ]
-    telling = asyncio.create_task(_on_duty(state, "webhook", state.webhook.run), name="webhook")
+    telling = one_does("webhook", state.webhook.run)
     try:
         if state.host_drains:
             yield
@@ -256,39 +259,9 @@ async def _working(state: ServerState) -> AsyncIterator[None]:
                 yield
     finally:
         await state.end_recovery()
-        await _cancelled(*loops)
+        await cancelled(*loops)
         await state.begin_drain()
-        await _cancelled(telling)  # what the last tasks have told is sent if there is time
-
-
-async def _on_duty(
-    state: ServerState, duty: str, run: Callable[[], Coroutine[Any, Any, None]]
-) -> None:
-    """Run what one server of the swarm does for all, whenever that is this one."""
-    store, doing = state.store, None
-    name = f"{state.template.name}: {duty}"
-    try:
-        while store.shared:
-            try:
-                mine = await store.on_duty(name)
-            except StoreError:
-                mine = doing is not None
-            if mine and doing is None:
-                doing = asyncio.create_task(run(), name=duty)
-            elif doing is not None and not mine:
-                await _cancelled(doing)
-                doing = None
-            await asyncio.sleep(_DUTY_SECONDS)
-        await run()
-    finally:
-        if doing is not None:
-            await _cancelled(doing)
-
-
-async def _cancelled(*tasks: "asyncio.Task[None]") -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(telling)  # what the last tasks have told is sent if there is time
 
 
 def _tell_model(template: "MAILSwarmTemplate") -> None:

@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from mail.auth.callers import Caller, hash_token
-from mail.core.runtime.relay import told
 from mail.db.records import Owner, TaskRow
-from mail.db.relay import RelayedCall
 from mail.db.store import Store
 from mail.errors import MAILError, ShuttingDown, StoreError
 from mail.llm.provider_env import ModelUse
@@ -360,7 +358,6 @@ class InstancePool:
 _BUSY_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 1.0
 """Between two looks for tasks of processes that are gone."""
-_RELAY_SECONDS: Final = 0.2
 
 
 async def recover_owners(store: Store, pool: InstancePool) -> None:
@@ -373,14 +370,15 @@ async def recover_owners(store: Store, pool: InstancePool) -> None:
     with _logged():
         await pool.sweep()
         await _recover_all(await store.open_owners(pool.served.template.name), pool)
-    while store.shared and not pool.served.needs_token:
-        await asyncio.sleep(_LOOK_SECONDS)
-        with _logged():
-            orphans: dict[Owner, list[TaskRow]] = {}
-            for owner, row in await store.orphans(str(pool.served.template.name)):
-                orphans.setdefault(owner, []).append(row)
-            for owner, rows in orphans.items():
-                await _recover(pool, owner, rows)
+    with store.hints("orphans") as hint:
+        while store.shared and not pool.served.needs_token:
+            await hint.wait(_LOOK_SECONDS)
+            with _logged():
+                orphans: dict[Owner, list[TaskRow]] = {}
+                for owner, row in await store.orphans(str(pool.served.template.name)):
+                    orphans.setdefault(owner, []).append(row)
+                for owner, rows in orphans.items():
+                    await _recover(pool, owner, rows)
 
 
 @contextmanager
@@ -391,40 +389,6 @@ def _logged() -> Iterator[None]:
         _log.warning("unfinished tasks could not be looked up: %s", error)
     except Exception:  # noqa: BLE001 - the server goes on; the tasks wait for their callers
         _log.exception("unfinished tasks could not be looked up")
-
-
-async def make_relayed_calls(store: Store, pool: InstancePool) -> None:
-    """Make the calls that other processes ask for, because this one has the tasks."""
-    under_way: set[asyncio.Task[None]] = set()
-    asked = asyncio.Event()
-    store.driver.on_hint(lambda topics: asked.set() if "relay" in topics or not topics else None)
-    while store.shared:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_RELAY_SECONDS):
-                await asked.wait()
-        asked.clear()
-        try:
-            calls = await store.relayed_calls(str(pool.served.template.name))
-        except StoreError as error:
-            _log.warning("calls of other servers cannot be read: %s", error)
-            await asyncio.sleep(_LOOK_SECONDS)
-            continue
-        for call in calls:
-            if await store.make_relayed(call.number):
-                making = asyncio.create_task(_make_relayed(store, pool, call))
-                under_way.add(making)
-                making.add_done_callback(under_way.discard)
-
-
-async def _make_relayed(store: Store, pool: InstancePool, call: RelayedCall) -> None:
-    try:
-        async with pool.lease(Caller(call.owner.role, call.owner.id)) as swarm:
-            answer = await swarm.runtime.relayed(call.kind, call.arguments)
-        await store.answer_relayed(call.number, answer)
-    except MAILError as error:
-        await store.answer_relayed(call.number, told(error))
-    except Exception:  # noqa: BLE001 - whoever asked gives up after a while
-        _log.exception("a call of another server failed")
 
 
 async def _recover_all(owners: list[Owner], pool: InstancePool) -> None:

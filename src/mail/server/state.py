@@ -25,13 +25,13 @@ from mail.net.registry import SwarmRegistry
 from mail.net.registry_file import shared_registry
 from mail.net.signatures import SigningKeys
 from mail.net.webhook import WebhookSender, WebhookSettings
-from mail.server.announcements import Announcements
 from mail.server.desks import Desks, FileContents
 from mail.server.federation import Federation
 from mail.server.idempotency import Keyed, OwnersLocks
 from mail.server.instances import InstancePool, Served, recover_owners
 from mail.server.intake import Intake
 from mail.server.letters import SwarmAgents
+from mail.server.nodes import Announcements
 from mail.server.quotas import Quotas
 from mail.server.storage import StorageShares
 from mail.server.swarm import SwarmBuilder, bad_definition, step_limit

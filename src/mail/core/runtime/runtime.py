@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Set
 from contextlib import aclosing, suppress
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from mail.clock import Clock, SystemClock
 from mail.core.actions import ActionCore, ActionOverrideFunction
@@ -67,6 +67,8 @@ from mail.services.tasks import TaskReader
 
 RunMode = Literal["continuous", "manual"]
 """Whether agents take their mail as it comes, or when a driver steps them."""
+
+_HAND_OVER_SECONDS: Final = 0.1
 
 
 class MAILRuntime(Federation, RuntimeViews):
@@ -351,9 +353,13 @@ class MAILRuntime(Federation, RuntimeViews):
         self._hints.close()
         self._deaf()
         wait = self._context.settings.shutdown_grace if grace is None else grace
+        handing_over = asyncio.create_task(self._hand_over_quiet_tasks())
         for turn in await self._scheduler.drain(wait):
             with suppress(StoreError):  # it was the last chance
                 await log_reports(self._context, turn)
+        handing_over.cancel()
+        await asyncio.gather(handing_over, return_exceptions=True)
+        await self._hand_over(self._context.active_tasks.ids)
         self._context.status.closed = True
         for task in self._context.active_tasks:
             for waiter in list(task.waiters):
@@ -361,6 +367,21 @@ class MAILRuntime(Federation, RuntimeViews):
             self._context.subjects.stopped(task)
         self._context.events.close()
         self.shutdown_event.set()
+
+    async def _hand_over_quiet_tasks(self) -> None:
+        """While turns come to their end, let other processes go on with all other tasks."""
+        while self._context.store.shared:
+            tasks = self._context.active_tasks
+            await self._hand_over({task.task_id for task in tasks if not task.turns})
+            await asyncio.sleep(_HAND_OVER_SECONDS)
+
+    async def _hand_over(self, task_ids: Set[str]) -> None:
+        context = self._context
+        held = task_ids & {task.task_id for task in context.active_tasks if task.claim.held}
+        held |= context.active_tasks.claims.keys()
+        if held and context.store.shared:
+            with suppress(StoreError):  # they are taken up when this process has gone
+                await context.store.hand_over(context.owner, sorted(held))
 
     async def _graceful_shutdown(self) -> None:
         await self.shutdown()

@@ -207,7 +207,12 @@ class PostgresDriver:
     def on_hint(self, heard: Callable[[list[str]], None]) -> Callable[[], None]:
         place = asyncio.get_running_loop(), heard
         self._listeners.append(place)
-        return lambda: self._listeners.remove(place)
+
+        def stop() -> None:
+            with suppress(ValueError):  # it was called before
+                self._listeners.remove(place)
+
+        return stop
 
     def _hear(self, topics: list[str]) -> None:
         for loop, heard in list(self._listeners):
