@@ -27,6 +27,8 @@ async def test_headers_carry_key_agent_and_accept(server: Counterpart, client: M
     [
         ("GET", "/", lambda c: c.ping()),
         ("GET", "/health", lambda c: c.get_health()),
+        ("GET", "/health/ready", lambda c: c.get_ready()),
+        ("GET", "/nodes", lambda c: c.get_nodes()),
         ("GET", "/status", lambda c: c.get_status()),
         ("GET", "/whoami", lambda c: c.get_whoami()),
         ("GET", "/tasks", lambda c: c.get_tasks()),

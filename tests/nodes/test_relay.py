@@ -176,7 +176,10 @@ async def test_a_server_that_stops_hands_over_what_it_works_on_and_first_what_wa
     cluster: Cluster,
 ) -> None:
     url = cluster.schema()
-    async with Node(url, "A", settings=RuntimeSettings(max_concurrent_turns=1)) as first, Node(url, "B") as second:
+    async with (
+        Node(url, "A", settings=RuntimeSettings(max_concurrent_turns=1)) as first,
+        Node(url, "B") as second,
+    ):
         await first.begin()
         await first.is_asked()
         await first.runtime.submit(user_message("second", task_id="task-2"))

@@ -1,5 +1,6 @@
 """nginx and Caddy in front of a server, with the files of ``deploy/``."""
 
+import os
 import re
 import shutil
 import socket
@@ -38,7 +39,7 @@ http {{
 
 
 @contextmanager
-def behind(name: str, server: str) -> Iterator[str]:
+def behind(name: str, server: str, **environment: str) -> Iterator[str]:
     """Start a proxy in front of a server's ``host:port``; yield the proxy's address.
 
     What differs from the shipped file is the certificate, which there is none of, and the ports.
@@ -50,7 +51,9 @@ def behind(name: str, server: str) -> Iterator[str]:
         folder = Path(made)
         command = (_nginx if name == "nginx" else _caddy)(folder, server, port)
         with (folder / "output").open("w") as output:
-            process = subprocess.Popen(command, stdout=output, stderr=output)
+            process = subprocess.Popen(
+                command, stdout=output, stderr=output, env=os.environ | environment
+            )
         try:
             _wait_for(port, folder / "output")
             yield f"http://127.0.0.1:{port}"

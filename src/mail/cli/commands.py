@@ -78,6 +78,7 @@ COMMANDS: Final[Sections] = MappingProxyType(
         },
         "Look after what it does": {
             "tasks": ("list, show, cancel and delete tasks", tasks.tasks),
+            "nodes": ("list the processes that share the server's database", ping.nodes),
             "outbox": (
                 "list mail for other swarms, send it again, or discard it",
                 undelivered.outbox,

@@ -32,6 +32,7 @@ INTERRUPTED: Final = 130
 _FLAG_OF: Final[Mapping[str, str]] = MappingProxyType(
     {
         "ServerConfig: 'port'": "--port",
+        "ServerConfig: 'workers'": "--workers",
         "ServerConfig: 'host'": "--host",
         "SwarmConfig: 'name'": "--swarm-name",
         "SwarmConfig: 'source'": "--swarm-source",

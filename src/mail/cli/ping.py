@@ -1,4 +1,4 @@
-"""``mail ping`` and ``mail ui``: a server's health, and its console; only the standard library."""
+"""``mail ping``, ``mail ui`` and ``mail nodes``: a server's health, console and processes."""
 
 import http.client
 import json
@@ -8,7 +8,10 @@ import webbrowser
 from typing import Any, Final
 
 from mail.cli.common import DONE, FAILED, one_line, tell
-from mail.cli.credentials import URL_VARIABLE, server_url, warn_of_exposure
+from mail.cli.credentials import URL_VARIABLE, at_server, server_url, warn_of_exposure
+from mail.cli.repl.session import Session, at_shell
+from mail.cli.repl.view import how_long
+from mail.cli.stores import SWARM
 from mail.cli.table import JSON, Namespace, argument, command, flag, option, positive
 from mail.config.env import setting
 from mail.errors import ConfigError, MAILError
@@ -18,6 +21,7 @@ _MOST_BYTES: Final = 1024 * 1024
 _CONSOLE_SECONDS: Final = 5.0
 _LOCAL: Final = "http://localhost:8000"
 _NOT_FOUND: Final = 404
+_NODE_COLUMNS: Final = ("NODE", "PROCESS", "VERSION", "SWARM", "TASKS", "UP", "SEEN")
 
 
 @command(
@@ -103,3 +107,22 @@ def ui(arguments: Namespace) -> int:
     if not arguments.no_browser:
         webbrowser.open(address)
     return DONE
+
+
+@command(
+    *SWARM,
+    *at_server("ask this server instead, as an administrator"),
+    epilog="For example: mail nodes --store postgresql://user@host/database",
+)
+@at_shell()
+async def nodes(session: Session, arguments: Namespace) -> int:
+    """List the processes that share the server's PostgreSQL database."""
+    found = (await session.client.get_nodes())["nodes"]
+    rows = [
+        (
+            *(node["id"][:8], f"{node['host']}:{node['pid']}", node["version"], node["swarm"]),
+            *(str(node["tasks"]), how_long(node["uptime"]), f"{node['silence']:.1f} s"),
+        )
+        for node in found
+    ]
+    return session.tell_table(arguments, found, _NODE_COLUMNS, rows, nothing="no server is running")

@@ -8,7 +8,7 @@ import click
 
 from mail.cli.common import configured, in_flags
 from mail.cli.swarms import find_code
-from mail.cli.table import CONFIG, Namespace, command, flag, option
+from mail.cli.table import CONFIG, COUNT, Namespace, command, flag, option
 from mail.config.env import DATABASE_URL, LOG_FORMAT, current, overridden
 from mail.errors import ConfigError, MAILError
 from mail.lazy import importing_much
@@ -25,6 +25,12 @@ if TYPE_CHECKING:
         *("-r", "--reload"),
         default=None,
         told="restart when the code, the swarms file or mail.toml changes",
+    ),
+    option(
+        *("-w", "--workers"),
+        type=COUNT,
+        metavar="N",
+        told="so many processes behind the port (PostgreSQL only)",
     ),
     flag("-d", "--debug", default=None, told="enable the debug-only routes"),
     option("-n", "--swarm-name", metavar="NAME", told="which swarm of the swarms file to run"),
@@ -107,7 +113,7 @@ def build_config(arguments: Namespace) -> "ServerConfig":
 
 
 _FLAGS: Final[Mapping[str, Mapping[str, str]]] = {
-    "server": {name: name for name in ("host", "port", "reload", "debug", "log_format")},
+    "server": {name: name for name in ("host", "port", "reload", "workers", "debug", "log_format")},
     "server.swarm": {
         "name": "swarm_name",
         "source": "swarm_source",

@@ -87,6 +87,19 @@ class Stored:
     def __init__(self, store: "Store", url: str, swarm: str, owner: str | None = None) -> None:
         self._store, self._url, self._swarm, self._owner = store, url, swarm, owner
 
+    async def get_nodes(self) -> dict[str, Any]:
+        """Return the servers that share the store.
+
+        Raises:
+            ConfigError: it is not shared.
+        """
+        if not self._store.shared:
+            raise ConfigError(
+                "an SQLite database has one server; several share a PostgreSQL one. Ask the "
+                "server with --url"
+            )
+        return {"nodes": [node._asdict() for node in await self._store.nodes()]}
+
     async def tell_other_swarms(self, what: str) -> None:
         """Say on standard error if the store has only tasks of other swarms."""
         names = await self._store.swarms()

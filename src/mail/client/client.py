@@ -18,7 +18,9 @@ from mail.net.types import (
     GetApprovalsResponse,
     GetHealthResponse,
     GetMemoriesResponse,
+    GetNodesResponse,
     GetOutboxResponse,
+    GetReadyResponse,
     GetRegistryResponse,
     GetRootResponse,
     GetSetAsideResponse,
@@ -99,6 +101,18 @@ class MAILClient(DeskClient):
     async def update_health(self, status: str) -> GetHealthResponse:
         """Set the status that ``GET /health`` reports (``POST /health``; admins only)."""
         return await self._ask(GetHealthResponse, "POST", "/health", {"status": status})
+
+    async def get_ready(self) -> GetReadyResponse:
+        """Return whether the server should get work (``GET /health/ready``).
+
+        Raises:
+            ClientHTTPError: it should not (503); its text has the reasons.
+        """
+        return await self._ask(GetReadyResponse, "GET", "/health/ready")
+
+    async def get_nodes(self) -> GetNodesResponse:
+        """Return the processes that share the server's store (``GET /nodes``; admins only)."""
+        return await self._ask(GetNodesResponse, "GET", "/nodes")
 
     async def get_status(self) -> GetStatusResponse:
         """Return the state of the swarm and of the caller's instance (``GET /status``)."""

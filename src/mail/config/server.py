@@ -357,6 +357,8 @@ class ServerConfig(FileBacked):
     human on a terminal, JSON everywhere else. The files of the log have ``log_max_bytes`` together,
     0 for any size; the oldest are deleted.
 
+    ``workers`` is the number of processes that share the port; several need a PostgreSQL store.
+
     ``docs`` serves the documentation of the HTTP API at ``/docs``, ``console`` the web console at
     ``/console``.
 
@@ -372,6 +374,7 @@ class ServerConfig(FileBacked):
     port: int = Field(default=8000, ge=0, le=65535)
     host: _Host = _ALL_INTERFACES
     reload: bool = False
+    workers: _Positive = 1
     debug: bool = False
     docs: bool = True
     console: bool = True

@@ -31,6 +31,44 @@ class Announcement(NamedTuple):
     number: int
 
 
+class Node(NamedTuple):
+    """A process that shares the database.
+
+    Attributes:
+        id: The name under which it claims tasks, another one after each start.
+        host: Its machine's name.
+        pid: Its process id there.
+        version: Of the package.
+        swarm: The swarm that it was started with; empty for a program that uses the library.
+        uptime: Seconds since it joined.
+        silence: Seconds since its last word; others take up its tasks after six.
+        tasks: The number of running tasks that it has claimed.
+    """
+
+    id: str
+    host: str
+    pid: int
+    version: str
+    swarm: str
+    uptime: float
+    silence: float
+    tasks: int
+
+    def __str__(self) -> str:
+        """Return words for a message."""
+        return f"a server (pid {self.pid} on {self.host})"
+
+
+def nodes_text(alive: str) -> str:
+    """Return the query for the nodes at work, oldest first, given the dialect's ``alive``."""
+    return f"""
+        SELECT id, host, pid, version, swarm,
+            CAST(extract(epoch FROM now() - started_at) AS FLOAT),
+            CAST(extract(epoch FROM now() - beat_at) AS FLOAT),
+            (SELECT count(*) FROM tasks WHERE is_running AND node = shown.id)
+        FROM nodes AS shown WHERE {alive.format("shown.id")} ORDER BY started_at, id"""
+
+
 class Hint:
     """Hears when other servers hint at a topic, or hints may have been lost."""
 
@@ -63,6 +101,10 @@ class NodeVerbs(Verbs):
             yield hint
         finally:
             stop()
+
+    async def nodes(self) -> list[Node]:
+        """Return the servers and programs that share the store, oldest first; none but there."""
+        return await self._nodes() if self.driver.shared else []
 
     async def on_duty(self, duty: str) -> bool:
         """Tell whether this process does what one does for all; who has a duty keeps it.
@@ -98,6 +140,10 @@ class NodeVerbs(Verbs):
         """Forget what was told to servers of a swarm that are all gone."""
         if self.driver.shared:
             await self._forget(swarm)
+
+    @read
+    def _nodes(self) -> Verb[list[Node]]:
+        return [Node(*row) for row in (yield Query(nodes_text(self.sql.alive)))]
 
     @write
     def _announce(self, swarm: str, name: str, value: str) -> Verb[int]:

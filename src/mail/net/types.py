@@ -144,6 +144,37 @@ class GetStatusResponse(TypedDict):
     storage: Annotated[StorageUse, Field(description="What the caller stores.")]
 
 
+@with_config(_CLOSED)
+class NodeRecord(TypedDict):
+    """A process of the server. Those on one PostgreSQL database share its tasks."""
+
+    id: Annotated[str, Field(description="Its name, another one after each start.")]
+    host: Annotated[str, Field(description="Its machine.")]
+    pid: Annotated[int, Field(description="Its process id there.")]
+    version: Annotated[str, Field(description="The version of the package.")]
+    swarm: Annotated[
+        str, Field(description="The swarm it was started with; empty for a program of one's own.")
+    ]
+    uptime: Annotated[float, Field(description="Seconds since its start.")]
+    silence: Annotated[
+        float, Field(description="Seconds since its last sign of life; it counts as dead after 6.")
+    ]
+    tasks: Annotated[Count, Field(description="How many running tasks it works on.")]
+
+
+class GetNodesResponse(TypedDict):
+    """The processes of the server."""
+
+    nodes: Annotated[list[NodeRecord], Field(description="The processes, oldest first.")]
+
+
+class GetReadyResponse(TypedDict):
+    """Whether the server should get work."""
+
+    status: Annotated[Literal["ready", "not ready"], Field(description="Whether it should.")]
+    reasons: Annotated[list[str], Field(description="Why not.")]
+
+
 @with_config(_COMPLETE)
 class BreakpointCall(TypedDict):
     """A tool call that waits for its result from outside."""

@@ -134,6 +134,11 @@ class InstancePool:
         return any(instance.swarm.runtime.degraded for instance in self._live.values())
 
     @property
+    def open_tasks(self) -> int:
+        """The number of tasks that are worked on here, or queued for that."""
+        return sum(len(instance.swarm.runtime.open_tasks) for instance in self._live.values())
+
+    @property
     def served(self) -> Served:
         """The swarm that new instances are made of."""
         return self._served

@@ -19,7 +19,7 @@ import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -33,17 +33,19 @@ from mail.config.server import (
     ServerConfig,
     export_environment,
     resolve_log_format,
+    resolve_store_url,
     resolve_swarms_file,
 )
 from mail.config.toml import find_config_file
 from mail.db.store import Store
-from mail.errors import MAILError, PortInUse
+from mail.errors import ConfigError, MAILError, PortInUse, StoreError
 from mail.llm.provider_env import ModelUse, model_warnings
 from mail.logs.setup import init_logger
 from mail.server.app import create_app
 from mail.server.connections import IDLE_SECONDS, allow_open_files, connections
 from mail.server.middleware import MAX_HEADER_BYTES
 from mail.server.state import ServerState
+from mail.server.workers import Workers
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -52,6 +54,10 @@ if TYPE_CHECKING:
 
 _CONNECTION_SECONDS: Final = 3
 _EXTRA_SECONDS: Final = 5.0
+_ACCEPTED_SECONDS: Final = 0.5
+"""For the requests of connections that were accepted when others take over the port."""
+_LEAVING_SECONDS: Final = 3.0
+"""For a load balancer to notice that the server is not ready any more."""
 _CONFIG_VARIABLE: Final = "MAIL_SERVER_CONFIG"
 _RELOADED: Final = "mail.server:app"
 """The name that uvicorn's reloader wants; `_serve_until_changed` makes the app."""
@@ -83,7 +89,8 @@ _log = logging.getLogger("mail.server")
 class DrainingServer(uvicorn.Server):
     """A uvicorn server whose first signal drains the app before it stops.
 
-    ``last_act`` is called before the process exits without the usual cleaning up.
+    ``last_act`` is called before the process exits without the usual cleaning up, ``ready`` when it
+    listens.
     """
 
     def __init__(
@@ -91,8 +98,10 @@ class DrainingServer(uvicorn.Server):
         config: uvicorn.Config,
         state: ServerState,
         last_act: Callable[[], object] | None = None,
+        ready: Callable[[], object] | None = None,
     ) -> None:
         super().__init__(config)
+        self._ready = ready
         self._state = state
         self._last_act = last_act
         self._told = False
@@ -116,6 +125,8 @@ class DrainingServer(uvicorn.Server):
         give_back_large_blocks()
         if self.started:
             self._spare_memory.start()
+            if self._ready is not None:
+                self._ready()
         for server in self.servers if self.started else ():
             for listener in server.sockets:
                 host, port = listener.getsockname()[:2]
@@ -144,13 +155,27 @@ class DrainingServer(uvicorn.Server):
 
     async def _drain(self) -> None:
         try:
+            await self._let_others_serve()
             await self._state.begin_drain()
         finally:
             self.should_exit = True
 
+    async def _let_others_serve(self) -> None:
+        """Serve on until new requests go to the other workers, or servers of the swarm, if any."""
+        state = self._state
+        if self._ready is not None:
+            for server in self.servers:
+                server.close()
+            await asyncio.sleep(_ACCEPTED_SECONDS)
+        elif state.store.shared:
+            with suppress(StoreError):
+                if len(await state.store.nodes()) > 1:
+                    state.leaving = True
+                    await asyncio.sleep(_LEAVING_SECONDS)
+
     def _start_watchdog(self) -> None:
         """Exit hard if the orderly way takes too long: a blocked loop cannot stop itself."""
-        seconds = self._state.config.limits.shutdown_grace + _EXTRA_SECONDS
+        seconds = self._state.config.limits.shutdown_grace + _LEAVING_SECONDS + _EXTRA_SECONDS
         timer = threading.Timer(seconds, self._exit_now, (1,))
         timer.daemon = True
         timer.start()
@@ -176,8 +201,8 @@ def run_server(
 
     Args:
         config: Settings. With ``reload`` the server runs in a child process that is replaced
-            when the code, the swarms file or ``mail.toml`` changes; the other arguments cannot be
-            given then.
+            when the code, the swarms file or ``mail.toml`` changes, and with several ``workers`` in
+            as many; the other arguments cannot be given then.
         template, store, auth: See `mail.server.app.create_app`.
         last_act: Called before the process exits hard, at a second signal or when stopping takes
             too long; it must be quick.
@@ -189,12 +214,30 @@ def run_server(
         SystemExit: the start failed (the log says why).
     """
     export_environment(config, current())
+    _check_workers(config)
     with _bound(config) as sockets:
         app = create_app(config, template=template, store=store, auth=auth)
         if config.reload:
             _run_reloading(config, app.state.mail, sockets)
+        elif config.workers > 1:
+            asyncio.run(app.state.mail.prepare())  # so that a mistake ends the command
+            current()[_CONFIG_VARIABLE] = json.dumps(config.overrides())
+            Workers(config.workers, _serve_as_worker, sockets).run()
         else:
             _serve(app, sockets, last_act)
+
+
+def _check_workers(config: ServerConfig) -> None:
+    """Check that as many processes can serve as are asked for."""
+    place = config.place("workers")
+    if config.workers > 1 and config.reload:
+        raise ConfigError(f"{place}: a server that reloads has one process; leave one of them out")
+    shared = resolve_store_url(config).lower().startswith(("postgresql:", "postgres:"))
+    if config.workers > 1 and not shared:
+        raise ConfigError(
+            f"{place}: several processes need a PostgreSQL database, which they can share; set "
+            "DATABASE_URL to postgresql://…, or use one process"
+        )
 
 
 def bind(config: ServerConfig) -> list[socket.socket]:
@@ -264,7 +307,10 @@ def _bound(config: ServerConfig) -> Iterator[list[socket.socket]]:
 
 
 def _serve(
-    app: "FastAPI", sockets: list[socket.socket], last_act: Callable[[], object] | None = None
+    app: "FastAPI",
+    sockets: list[socket.socket],
+    last_act: Callable[[], object] | None = None,
+    ready: Callable[[], object] | None = None,
 ) -> None:
     state: ServerState = app.state.mail
     state.host_drains = True
@@ -280,7 +326,7 @@ def _serve(
         ws="none",
     )
     allow_open_files(state.config.limits)
-    DrainingServer(options, state, last_act).run(sockets)
+    DrainingServer(options, state, last_act, ready).run(sockets)
 
 
 def _run_reloading(config: ServerConfig, state: ServerState, sockets: list[socket.socket]) -> None:
@@ -312,14 +358,26 @@ def _imported_files() -> list[Path]:
 
 
 def _serve_until_changed(sockets: list[socket.socket] | None) -> None:
-    """Serve in a reloading server's child process; its settings are in the environment."""
+    """Serve in a reloading server's child process."""
+    _serve_as_child(sockets or [], "not serving until a file changes")
+
+
+def _serve_as_worker(sockets: list[socket.socket], ready: Callable[[], object]) -> None:
+    """Serve in a process that is one of several."""
+    _serve_as_child(sockets, "cannot serve", ready)
+
+
+def _serve_as_child(
+    sockets: list[socket.socket], refused: str, ready: Callable[[], object] | None = None
+) -> None:
+    """Serve in a child process; its settings are in the environment."""
     init_logger(log_dir=None)  # the parent's handlers did not come along
     try:
         config = ServerConfig(**json.loads(current()[_CONFIG_VARIABLE]))
         init_logger(log_format=resolve_log_format(config), max_bytes=config.log_max_bytes)
-        _serve(create_app(config), sockets or [])
+        _serve(create_app(config), sockets, ready=ready)
     except MAILError as error:
-        _log.error("not serving until a file changes: %s", error)
+        _log.error("%s: %s", refused, error)
         sys.exit(1)
 
 

@@ -121,6 +121,7 @@ class ServerState:
         announcements: What administrators tell one server for all.
         contents: The contents of files.
         webhook: Sends the messages for the webhook.
+        leaving: The server stops soon: new work should go to others.
         draining: The server stops: it finishes what it has and takes no new work.
         host_drains: Whoever runs the app starts the drain itself when it is told to stop.
     """
@@ -164,7 +165,7 @@ class ServerState:
             quota=self.shares,
             blobs=self.contents.of,
         )
-        self.draining = self.host_drains = False
+        self.leaving = self.draining = self.host_drains = False
         self._started = time.monotonic()
         self._loading = asyncio.Lock()
         self._key_locks = OwnersLocks()

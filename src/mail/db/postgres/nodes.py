@@ -9,10 +9,11 @@ import logging
 import os
 import socket
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final
 
+from mail.db.nodes import Node, nodes_text
 from mail.db.postgres.connect import ANSWER_SECONDS, as_store_error, borrowed
-from mail.db.postgres.dialect import LEASE_SECONDS, Connection, Pool
+from mail.db.postgres.dialect import LEASE_SECONDS, Connection, Pool, PostgresDialect
 from mail.version import get_version
 
 _BEAT_SECONDS: Final = 1.0
@@ -33,49 +34,15 @@ _OF_HOST: Final = "SELECT id, pid FROM nodes WHERE host = $1"
 _HERE: Final[set[str]] = set()
 """The names that this process has had."""
 
-_AT_WORK: Final = f"""
-SELECT id, host, pid, version, swarm, extract(epoch FROM now() - started_at)::float AS uptime,
-    extract(epoch FROM now() - beat_at)::float AS silence,
-    (SELECT count(*) FROM tasks WHERE is_running AND node = nodes.id) AS tasks
-FROM nodes WHERE beat_at > now() - interval '{LEASE_SECONDS} seconds' ORDER BY started_at, id
-"""
-
 logger = logging.getLogger(__name__)
-
-
-class Node(NamedTuple):
-    """A process that shares the database.
-
-    Attributes:
-        id: The name under which it claims tasks, another one after each start.
-        host: Its machine's name.
-        pid: Its process id there.
-        version: Of the package.
-        swarm: The swarm that it was started with; empty for a program that uses the library.
-        uptime: Seconds since it joined.
-        silence: Seconds since its last word; others take up its tasks after `LEASE_SECONDS`.
-        tasks: The number of running tasks that it has claimed.
-    """
-
-    id: str
-    host: str
-    pid: int
-    version: str
-    swarm: str
-    uptime: float
-    silence: float
-    tasks: int
-
-    def __str__(self) -> str:
-        """Return words for a message."""
-        return f"a server (pid {self.pid} on {self.host})"
 
 
 async def nodes_at_work(connection: Connection) -> list[Node]:
     """Return the processes that share a database, oldest first; none before it has the table."""
     if await connection.fetchval("SELECT to_regclass('nodes') IS NULL"):
         return []
-    return [Node(*row) for row in await connection.fetch(_AT_WORK)]
+    text = nodes_text(PostgresDialect.alive)
+    return [Node(*row) for row in await connection.fetch(text)]
 
 
 class Membership:

@@ -1,8 +1,10 @@
-"""The server and the swarm that it serves: ``/``, ``/health``, ``/status``."""
+"""The server and the swarm that it serves: ``/``, ``/health``, ``/nodes``, ``/status``."""
 
 import asyncio
+import os
 import re
-from typing import Annotated, Final
+import socket
+from typing import Annotated, Final, cast
 
 from fastapi import Depends
 from pydantic import Field, field_validator
@@ -11,10 +13,14 @@ from starlette.responses import JSONResponse, Response
 
 from mail.auth.builtin import BuiltinAuth
 from mail.config.server import answers_to
+from mail.db.nodes import Node
 from mail.net.types import (
     GetHealthResponse,
+    GetNodesResponse,
+    GetReadyResponse,
     GetRootResponse,
     GetStatusResponse,
+    NodeRecord,
 )
 from mail.server.bodies import RequestBody
 from mail.server.deps import PUBLIC, Administrator, IdempotencyKey, Person, State
@@ -36,6 +42,12 @@ _DRAINING: Final = {
     "description": "The server is shutting down.",
     "headers": {**answer_headers(repeated=False), **RETRY_LATER},
     "content": {"application/json": {"schema": {"$ref": "#/components/schemas/GetHealthResponse"}}},
+}
+
+_NOT_READY: Final = {
+    "description": "The server should get no work.",
+    "headers": {**answer_headers(repeated=False), **RETRY_LATER},
+    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/GetReadyResponse"}}},
 }
 
 router = MAILRouter()
@@ -151,6 +163,46 @@ async def health(state: State) -> JSONResponse:
     # The store fails: it does not answer, or it has failed the work of an instance.
     fails = state.pool.degraded or await state.health.store_fails()
     return JSONResponse(_health(state) | ({"status": "degraded"} if fails else {}))
+
+
+@router.get(
+    "/health/ready",
+    tags=["server"],
+    dependencies=[Depends(PUBLIC)],
+    response_model=GetReadyResponse,
+    responses={503: _NOT_READY},
+)
+async def ready(state: State) -> JSONResponse:
+    """Check whether the server should get work.
+
+    200 while it should; 503 with the reasons while it shuts down, or its store does not work. A
+    load balancer asks this; `GET /health` tells whether the process is alive.
+    """
+    reasons = ["the server is shutting down"] if state.leaving or state.draining else []
+    if state.pool.degraded or await state.health.store_fails():
+        reasons.append("the store does not work")
+    if reasons:
+        answer = {"status": "not ready", "reasons": reasons}
+        return JSONResponse(answer, _UNAVAILABLE, {"Retry-After": RETRY_AFTER})
+    return JSONResponse({"status": "ready", "reasons": []})
+
+
+@router.get("/nodes", tags=["server"])
+async def nodes(state: State, caller: Administrator) -> GetNodesResponse:
+    """List the processes that share the store, and with it the tasks: one, unless on PostgreSQL.
+
+    Programs that work on tasks with the library are among them.
+    """
+    found = await state.store.nodes() or [_only_node(state)]
+    return {"nodes": [cast("NodeRecord", node._asdict()) for node in found]}
+
+
+def _only_node(state: ServerState) -> Node:
+    """Return the process as the one node of a store that is not shared."""
+    return Node(
+        *(state.store.driver.node, socket.gethostname(), os.getpid(), get_version()),
+        *(state.announcements.swarm, state.uptime, 0.0, state.pool.open_tasks),
+    )
 
 
 @router.post("/health", tags=["server"])
