@@ -34,12 +34,13 @@ REVOKED = "2365451f"
 QUICKSTART = ROOT / "docs" / "quickstart.md"
 DATABASE, OPERATIONS = ROOT / "docs" / "database.md", ROOT / "docs" / "operations.md"
 LAPTOPS = ROOT / "docs" / "federation.md"
+SCALING = ROOT / "docs" / "scaling.md"
 DESK = ROOT / "docs" / "mail-desk.md"
 OWN_PROJECT = ROOT / "docs" / "your-own-project.md"  # tests/cli/test_init.py follows it
 RUN = [
     page
     for page in PAGES
-    if page not in (QUICKSTART, DATABASE, OPERATIONS, LAPTOPS, DESK, OWN_PROJECT)
+    if page not in (QUICKSTART, DATABASE, OPERATIONS, SCALING, LAPTOPS, DESK, OWN_PROJECT)
     and not all(block.skipped for block in blocks(page, *SHELL))
 ]
 MOST_SKIPPED = 22
@@ -112,7 +113,7 @@ async def test_shell_blocks_run_with_their_own_server(page: Path, tmp_path: Path
         await reader.follow(page)
 
 
-@pytest.mark.parametrize("page", [DATABASE, OPERATIONS], ids=name_of)
+@pytest.mark.parametrize("page", [DATABASE, OPERATIONS, SCALING], ids=name_of)
 async def test_pages_about_databases_run_with_one(
     page: Path, tmp_path: Path, cluster: Cluster
 ) -> None:
