@@ -13,6 +13,7 @@ from mail.db.postgres.driver import PostgresStore
 from tests.server.kit import bearer, know, serving
 from tests.server.test_loading import app_of, load
 from tests.support.loadable import GATES
+from tests.support.pgbouncer import pooled
 from tests.support.postgres import Cluster
 
 
@@ -44,11 +45,13 @@ class Servers:
         return first, second
 
 
-@pytest.fixture
-async def servers(cluster: Cluster) -> AsyncIterator[Servers]:
-    url = cluster.schema()
-    await know(url)
+@pytest.fixture(params=["direct", "pgbouncer"])
+async def servers(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Servers]:
+    """Servers of one database, also behind a pooler, where no notifications arrive."""
     async with AsyncExitStack() as stack:
+        is_direct = request.param == "direct"
+        url = cluster.schema() if is_direct else stack.enter_context(pooled(cluster))
+        await know(url)
         yield Servers(url, stack)
 
 

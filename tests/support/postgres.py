@@ -36,7 +36,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self._bin = find_binaries()
-        self._account = _account()
+        self._account = account_of_servers()
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         # Not below pytest's own folder: that one is closed to other users.
@@ -180,7 +180,7 @@ def _found() -> Path | None:
     return next(usable, None)
 
 
-def _account() -> dict[str, Any]:
+def account_of_servers() -> dict[str, Any]:
     """Return how subprocess runs a command as an unprivileged user; root may not run the server."""
     if os.geteuid() != 0:
         return {}

@@ -29,6 +29,7 @@ _RETRY_SECONDS: Final = 5.0
 CONNECT_SECONDS: Final = 10.0
 _COMMAND_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 5.0
+_POOLED: Final = "pgbouncer=true"
 _OWNER_POOL: Final = (5, 20)
 _GUEST_POOL: Final = (1, 2)
 _AWAY: Final = (
@@ -72,6 +73,49 @@ def check_dsn(dsn: str) -> None:
         )
 
 
+def behind_pooler(dsn: str) -> tuple[str, bool]:
+    """Return a URL for asyncpg, and whether it says ``pgbouncer=true``; see `PooledConnection`."""
+    parts = urlsplit(dsn)
+    given = parts.query.split("&")
+    kept = [each for each in given if each != _POOLED]
+    return parts._replace(query="&".join(kept)).geturl(), kept != given
+
+
+class PooledConnection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg ships no types
+    """A connection to a pooler that may use another server for each transaction.
+
+    A statement with parameters is two messages, so there is always a transaction around it.
+    """
+
+    async def execute(self, *args: Any, **kwargs: Any) -> str:
+        """Execute as asyncpg's; a statement without parameters is one message."""
+        return str(await self._whole(super().execute, len(args) > 1, args, kwargs))
+
+    async def executemany(self, *args: Any, **kwargs: Any) -> None:
+        """Execute as asyncpg's."""
+        await self._whole(super().executemany, True, args, kwargs)
+
+    async def fetch(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """Fetch as asyncpg's."""
+        return list(await self._whole(super().fetch, True, args, kwargs))
+
+    async def fetchmany(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """Fetch as asyncpg's."""
+        return list(await self._whole(super().fetchmany, True, args, kwargs))
+
+    async def fetchval(self, *args: Any, **kwargs: Any) -> Any:
+        """Fetch as asyncpg's."""
+        return await self._whole(super().fetchval, True, args, kwargs)
+
+    async def _whole(
+        self, run: Callable[..., Awaitable[T]], in_parts: bool, args: Any, kwargs: Any
+    ) -> T:
+        if not in_parts or self.is_in_transaction():
+            return await run(*args, **kwargs)
+        async with self.transaction():
+            return await run(*args, **kwargs)
+
+
 async def make_pool(dsn: str, *, durability: str, exclusive: bool) -> Pool:
     """Connect.
 
@@ -80,14 +124,20 @@ async def make_pool(dsn: str, *, durability: str, exclusive: bool) -> Pool:
     """
     least, most = _OWNER_POOL if exclusive else _GUEST_POOL
     settings = {"application_name": "mail-server" if exclusive else "mail"}
-    if durability == "normal":
+    dsn, pooled = behind_pooler(dsn)
+    kind: dict[str, Any] = {}
+    if pooled:
+        kind = {"connection_class": PooledConnection, "statement_cache_size": 0}
+    elif durability == "normal":
         settings["synchronous_commit"] = "off"
 
     async def init(connection: Connection) -> None:
-        await connection.set_type_codec(
-            "text", schema="pg_catalog", encoder=encode_text, decoder=decode_text, format="binary"
-        )
-        if durability == "full":
+        async with connection.transaction():
+            await connection.set_type_codec(
+                *("text",), schema="pg_catalog", format="binary",
+                encoder=encode_text, decoder=decode_text,
+            )  # fmt: skip
+        if durability == "full" and not pooled:
             await connection.execute(_SYNC)
 
     async def keep(connection: Connection) -> None:
@@ -104,6 +154,7 @@ async def make_pool(dsn: str, *, durability: str, exclusive: bool) -> Pool:
                 server_settings=settings,
                 init=init,
                 reset=keep,
+                **kind,
             )
         except ValueError:  # asyncpg's own about the URL quote it
             raise StoreError("the database URL is invalid") from None
@@ -121,8 +172,11 @@ async def read_only(url: str) -> AsyncIterator[Connection]:
     """
     with in_store_terms("cannot connect to the database"):
         try:
+            dsn, pooled = behind_pooler(f"postgresql:{url.partition(':')[2]}")
+            kind = {"statement_cache_size": 0} if pooled else {}
             connection = await asyncpg.connect(
-                f"postgresql:{url.partition(':')[2]}",
+                dsn,
+                **kind,
                 timeout=_LOOK_SECONDS,
                 command_timeout=_LOOK_SECONDS,
                 server_settings={"application_name": "mail"},

@@ -24,6 +24,7 @@ from mail.db.migrate import packaged_migrations
 from mail.db.postgres.connect import (
     ANSWER_SECONDS,
     Retries,
+    behind_pooler,
     borrowed,
     check_dsn,
     in_store_terms,
@@ -196,7 +197,8 @@ class PostgresDriver:
         if self._exclusive:
             with in_store_terms("cannot use the database"):
                 await with_retries(membership.join)
-            hints.start()
+            if not behind_pooler(self._dsn)[1]:
+                hints.start()
         serving = asyncio.create_task(writer.serve())
         return _Session(loop, thread, pool, writer, reader, serving, membership, hints)
 
