@@ -1,4 +1,4 @@
-"""PgBouncer in front of a cluster, in transaction mode: each transaction may meet another server."""
+"""PgBouncer in front of a cluster, in transaction mode: servers change between transactions."""
 
 import os
 import shutil
