@@ -14,8 +14,9 @@ from mail.core.call_context import current_call
 from mail.core.runtime import RunRequest, RuntimeSettings
 from mail.core.tasks import TaskState
 from mail.core.usage import Usage
-from mail.testing import KillingStore, KillPoint, agent_from
-from tests.support.swarm import last_body, runtime_of, supervisor, user_message, worker
+from mail.db.records import Owner
+from mail.testing import KillingStore, KillPoint, agent_from, tool_calls
+from tests.support.swarm import SWARM, last_body, runtime_of, supervisor, user_message, worker
 from tests.support.times import WanderingClock, check_times
 
 
@@ -216,6 +217,44 @@ async def test_mail_that_kills_the_process_again_and_again_is_put_aside(store) -
     assert events[-1].kind == "task_error"
     assert "crashed 3 times" in events[-1].data["response"]
     await survivor.shutdown()
+
+
+async def test_neighbours_of_what_kills_the_process_are_not_put_aside(store) -> None:
+    """They are in work at each of its crashes, until it is in work alone."""
+    died, tasks = asyncio.Event(), ["poison", *(f"task-{number}" for number in range(6))]
+
+    async def work(messages, choice):
+        if "poison" in last_body(messages):
+            died.set()
+            await asyncio.Event().wait()
+        await asyncio.sleep(0.05)
+        return None, tool_calls(("task_complete", {"finish_message": "done"}))
+
+    async def states(runtime) -> list[TaskState]:
+        return [(await runtime.read_task(task_id)).status for task_id in tasks]
+
+    deaths = 0
+    while True:
+        died.clear()
+        runtime = runtime_of({"supervisor": supervisor(work, ())}, store=store)
+        await runtime.start()
+        if await runtime.read_task("poison") is None:
+            for task_id in tasks:
+                await runtime.submit(user_message(f"{task_id}", task_id=task_id))
+        async with asyncio.timeout(10):
+            while not died.is_set() and TaskState.RUNNING in await states(runtime):
+                await asyncio.sleep(0.005)
+        if not died.is_set():
+            break
+        deaths += 1
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()  # and nothing of it is stored any more
+        await asyncio.sleep(0.01)
+    assert await states(runtime) == [TaskState.FAILED, *[TaskState.COMPLETED] * 6]
+    assert deaths == 6
+    [aside] = await store.mail_aside(Owner(SWARM, "user", "alice"), "poison")
+    assert "crashed 5 times" in aside.reason
+    await runtime.shutdown()
 
 
 async def test_attempts_count_process_deaths_and_nothing_else(store) -> None:

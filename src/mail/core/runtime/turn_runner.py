@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
+from weakref import WeakKeyDictionary
 
 from pydantic_core import to_json
 
@@ -340,6 +341,8 @@ _LONGEST_RETRY = 120.0
 _MAX_DELAYS = 8
 _STORE_PAUSE = 1.0
 _BEFORE_END = 0.05
+_SUSPECT_AFTER = 2
+_suspects = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]()
 _LARGE = 64 * 1024
 """Characters of a text that holds the loop up: others are served between two steps with it."""
 
@@ -358,7 +361,18 @@ class TurnRunner:
     _latest: tuple[Envelope | None, str, str] = (None, "", "")
 
     async def run(self, turn: Turn) -> None:
-        """Run a turn to its commit."""
+        """Run a turn to its commit.
+
+        Mail that was in work at two crashes waits for other such mail of the process: then only
+        what kills the process is in work at further ones.
+        """
+        if turn.queued.recovered and turn.queued.delivery.attempts >= _SUSPECT_AFTER:
+            async with _suspects.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+                await self._run(turn)
+        else:
+            await self._run(turn)
+
+    async def _run(self, turn: Turn) -> None:
         try:
             if await self.turn_end.unwanted(turn):
                 return
