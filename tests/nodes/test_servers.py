@@ -31,13 +31,13 @@ class Servers:
     def __init__(self, url: str, stack: AsyncExitStack) -> None:
         self._url, self._stack = url, stack
 
-    async def start(self) -> tuple[httpx.AsyncClient, AsyncExitStack]:
+    async def start(self, **limits: Any) -> tuple[httpx.AsyncClient, AsyncExitStack]:
         """Start one more; return its client, and what stops it."""
         stack = await self._stack.enter_async_context(AsyncExitStack())
         store = PostgresStore(self._url, swarm="test-swarm")
         await store.open()
         stack.push_async_callback(store.close)
-        return await stack.enter_async_context(serving(app_of(store))), stack
+        return await stack.enter_async_context(serving(app_of(store, limits))), stack
 
     async def pair(self) -> tuple[httpx.AsyncClient, httpx.AsyncClient]:
         """Start two."""
@@ -174,3 +174,27 @@ async def test_a_revoked_token_is_refused_by_all(
     prefix = hash_token(made.json()["token"])[:8]
     assert (await first.delete(f"/tokens/{prefix}", headers=bearer("admin"))).status_code == 200
     await becomes(answer, 401)
+
+
+async def test_a_caller_has_so_many_tasks_at_all_servers_together(servers: Servers) -> None:
+    limits = {"max_running_tasks": 1, "max_queued_tasks": 1}
+    (first, _), (second, _) = await servers.start(**limits), await servers.start(**limits)
+    body, alice = {"body": "hang"}, bearer("alice")
+    running = [
+        asyncio.create_task(first.post("/message", json=body, headers=alice)) for _ in range(2)
+    ]
+    await GATES["entered"].wait()
+
+    async def begun() -> int:
+        return len((await first.get("/tasks?events=false", headers=alice)).json())
+
+    await becomes(begun, 2)
+    refused = await second.post("/message", json=body, headers=alice)
+    assert refused.status_code == 429, refused.text
+    GATES["gate"].set()
+    assert [(await each).status_code for each in running] == [200, 200]
+
+    async def accepted() -> int:
+        return (await second.post("/message", json=body, headers=alice)).status_code
+
+    await becomes(accepted, 200)

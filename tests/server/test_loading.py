@@ -3,7 +3,8 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -32,9 +33,9 @@ def gates() -> Iterator[None]:
     GATES.clear()
 
 
-def app_of(store: Store, **swarm: Any) -> FastAPI:
+def app_of(store: Store, limits: Mapping[str, Any] = MappingProxyType({}), **swarm: Any) -> FastAPI:
     """Return a server of the first swarm that may import the tests' factories."""
-    settings = config(shutdown_grace=0.1)
+    settings = config(shutdown_grace=0.1, **limits)
     names = SwarmConfig(
         name="test-swarm",
         remote_imports=["tests.support.loadable", "mail.factories"],

@@ -68,7 +68,7 @@ class SweepVerbs(Verbs):
 
         Memories count with their versions and the feedback on them.
         """
-        size = self.sql.size
+        size, alive = self.sql.size, self.sql.alive.format("tasks.node")
         feedback = " + ".join(map(size.format, FEEDBACK_TEXTS))
         text = f"""
             SELECT coalesce(sum(bytes), 0)
@@ -77,9 +77,10 @@ class SweepVerbs(Verbs):
                         FROM memory_versions WHERE {OWNED})
                     + (SELECT coalesce(sum({feedback}), 0) FROM memory_feedback WHERE {OWNED})
                     + (SELECT coalesce(sum(size), 0) FROM idempotency WHERE {OWNED}),
-                count(*), coalesce(sum(CASE WHEN is_running OR state = 'paused' THEN 1 END), 0)
+                count(*), coalesce(sum(CASE WHEN is_running OR state = 'paused' THEN 1 END), 0),
+                coalesce(sum(CASE WHEN is_running AND node <> $4 AND {alive} THEN 1 END), 0)
             FROM tasks WHERE {OWNED}"""
-        (row,) = yield Query(text, owner)
+        (row,) = yield Query(text, (*owner, self.driver.node))
         return StoredUse(*map(int, row))
 
     @write

@@ -362,10 +362,11 @@ class Federation:
         theirs = token if place.owner == Owner(self.swarm, PEER_ROLE, peer) else ""
         async with self._pool.lend_owner(place.owner, theirs) as swarm:
             try:
+                owner, here = place.owner, swarm.runtime.open_tasks
+                await self._shares.admit(owner, resumes=not place.opens)
                 if place.opens:
-                    caller = Caller(place.owner.role, place.owner.id)
-                    self._quotas.message(caller, place.task_id, swarm.runtime.open_tasks)
-                await self._shares.admit(place.owner, resumes=not place.opens)
+                    caller, others = Caller(owner.role, owner.id), self._shares.elsewhere(owner)
+                    self._quotas.message(caller, place.task_id, here, others)
                 taken: str = await swarm.runtime.peers.take(mail)
             except UnknownTask:
                 wire_id = wire_task_id(place.owner.role, place.task_id)

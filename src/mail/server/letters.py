@@ -105,10 +105,10 @@ class SwarmAgents(AgentDoor):
         )
         own = owner == Owner(post.swarm, PARTICIPANT_ROLE, letter.sender)
         async with self.pool.lend_owner(owner, sender_token.get() if own else "") as swarm:
-            if opens:
-                caller = Caller(owner.role, owner.id)
-                self.quotas.message(caller, letter.task_id, swarm.runtime.open_tasks)
             await self.shares.admit(owner, resumes=not opens)
+            if opens:
+                caller, here = Caller(owner.role, owner.id), swarm.runtime.open_tasks
+                self.quotas.message(caller, letter.task_id, here, self.shares.elsewhere(owner))
             await swarm.runtime.letters.take(mail)
 
     def tell(self, letters: Sequence[LetterRow], name: str, state: str, note: str = "") -> None:

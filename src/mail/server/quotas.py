@@ -229,16 +229,19 @@ class Quotas:
         with _counted(self._streams, caller, limit, what, "close one", "max_streams"):
             yield
 
-    def message(self, caller: Caller, task_id: str, open_tasks: Set[str]) -> None:
+    def message(
+        self, caller: Caller, task_id: str, open_tasks: Set[str], elsewhere: int = 0
+    ) -> None:
         """Refuse a message that would begin one more task than the caller may have open.
 
         Args:
             caller: The sender of the message.
             task_id: The task that it belongs to. One that is open already can be written to.
-            open_tasks: The caller's tasks that are worked on, or queued for that.
+            open_tasks: The caller's tasks that are worked on here, or queued for that.
+            elsewhere: The number of those at other servers.
         """
         running, queued = self._limits.max_running_tasks, self._limits.max_queued_tasks
-        if 0 < queued <= len(open_tasks) - running and task_id not in open_tasks:
+        if 0 < queued <= len(open_tasks) + elsewhere - running and task_id not in open_tasks:
             raise _at_once(
                 f"{running} running and {queued} queued tasks", "wait for one", "max_queued_tasks"
             )

@@ -137,7 +137,9 @@ class ServerState:
         self.config, self.store, self.auth, self.document = config, store, auth, document
         self.clock: Clock = SystemClock()
         self.quotas = Quotas(config.limits)
-        self.shares = StorageShares(store.stored_use, config.limits.max_stored_bytes)
+        self.shares = StorageShares(
+            store.stored_use, config.limits.max_stored_bytes, shared=store.shared
+        )
         self.intake = Intake(config.limits, self.quotas, self.large_mail)
         self.health = Health(store)
         self.contents = FileContents(config.files, store)

@@ -59,6 +59,7 @@ class StorageShares:
         stored: Asks the store what an owner has.
         most: Bytes that an owner may store; 0 for no limit.
         told: The text of a refusal, with places for ``taken`` and ``most`` bytes.
+        shared: Other processes write, too: the store is asked once a second.
         now: A monotonic clock in seconds.
     """
 
@@ -68,11 +69,15 @@ class StorageShares:
         most: int,
         told: str = TASKS,
         now: Callable[[], float] = time.monotonic,
+        *,
+        shared: bool = False,
     ) -> None:
         self._stored = stored
         self._most = most
         self._told = told
         self._now = now
+        self._shared = shared
+        self._fresh = _LEAST_SECONDS if shared else _FRESH_SECONDS
         self._accounts: OrderedDict[Owner, _Account] = OrderedDict()
 
     async def admit(self, owner: Owner, *, resumes: bool = False) -> None:
@@ -86,7 +91,9 @@ class StorageShares:
             StorageFull: the owner stores as much as one may.
         """
         most = self._most * (_RESERVE if resumes else 1)
-        if not most or (await self._account(owner, _FRESH_SECONDS)).bytes < most:
+        if not (most or self._shared) or (await self._account(owner, self._fresh)).bytes < most:
+            return
+        if not most:
             return
         taken = (await self._latest(owner)).bytes
         if taken >= most:
@@ -95,6 +102,11 @@ class StorageShares:
     async def use(self, owner: Owner) -> StoredUse:
         """Return what an owner has; what other processes did a second ago may not count."""
         return (await self._latest(owner)).use or StoredUse(0, 0, 0)
+
+    def elsewhere(self, owner: Owner) -> int:
+        """Return how many tasks of an owner others work on, as of the last `admit`."""
+        account = self._accounts.get(owner)
+        return account.use.elsewhere if account and account.use else 0
 
     def wrote(self, owner: Owner, size: int) -> None:
         """Count what a commit has added to what an owner stores."""

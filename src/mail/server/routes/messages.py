@@ -355,9 +355,10 @@ class Posting:
         task_id = body.task_id or self.state.clock.new_id()
         note(task_id=task_id)
         state = self.state
-        state.quotas.message(self.caller, task_id, self.swarm.runtime.open_tasks)
         owner = Owner(self.swarm.name, self.caller.role, self.caller.id)
+        here = self.swarm.runtime.open_tasks
         await state.shares.admit(owner, resumes=body.resume_from == "breakpoint_tool_call")
+        state.quotas.message(self.caller, task_id, here, state.shares.elsewhere(owner))
         options = body.options
         asked = options.max_steps
         several = {"entrypoints": self.entrypoints} if self.entrypoints else {}

@@ -267,8 +267,9 @@ async def create_response(
                 plan = await bridge.plan(asked)
             state.intake.check_message(plan.body if plan.results is None else plan.results, "input")
             note(task_id=plan.task_id)
-            state.quotas.message(caller, plan.task_id, bridge.swarm.runtime.open_tasks)
-            await state.shares.admit(owner_of(state, caller), resumes=plan.results is not None)
+            owner, here = owner_of(state, caller), bridge.swarm.runtime.open_tasks
+            await state.shares.admit(owner, resumes=plan.results is not None)
+            state.quotas.message(caller, plan.task_id, here, state.shares.elsewhere(owner))
             steps = _steps(asked, state.max_steps(caller))
             return await bridge.begin(asked, plan, max_steps=steps, once=once)
 
