@@ -198,3 +198,56 @@ async def test_a_caller_has_so_many_tasks_at_all_servers_together(servers: Serve
         return (await second.post("/message", json=body, headers=alice)).status_code
 
     await becomes(accepted, 200)
+
+
+async def test_what_one_server_has_no_room_for_is_done_by_the_other(servers: Servers) -> None:
+    (first, _), (second, _) = await servers.start(max_running_tasks=1), await servers.start()
+    alice = bearer("alice")
+    running = asyncio.create_task(first.post("/message", json={"body": "hang"}, headers=alice))
+    await GATES["entered"].wait()
+    told = await asyncio.gather(
+        *(first.post("/message", json={"body": f"job {n}"}, headers=alice) for n in range(5))
+    )
+    assert [each.json()["response"] for each in told] == [f"one: job {n}" for n in range(5)]
+    nodes = (await second.get("/nodes", headers=bearer("admin"))).json()["nodes"]
+    assert [node["tasks"] for node in nodes] == [1, 0]
+    for each in told:
+        path = f"/tasks/{each.json()['task_id']}"
+        events = (await second.get(path, headers=alice)).json()["events"]
+        assert "turn_restarted" not in {event["event"] for event in events}
+    GATES["gate"].set()
+    assert (await running).json()["response"] == "one: hang"
+
+
+async def test_what_waits_for_room_is_cancelled_and_streamed_from_any_server(
+    servers: Servers,
+) -> None:
+    first, second = (
+        await servers.start(max_running_tasks=1),
+        await servers.start(max_running_tasks=1),
+    )
+    (first, _), (second, _) = first, second  # type: ignore[assignment]
+    alice = bearer("alice")
+    hanging = []
+    for client in (first, second):
+        GATES["entered"].clear()
+        hanging.append(
+            asyncio.create_task(client.post("/message", json={"body": "hang"}, headers=alice))
+        )
+        await GATES["entered"].wait()
+    posts = [
+        asyncio.create_task(
+            first.post("/message", json={"body": "later", "task_id": name}, headers=alice)
+        )
+        for name in ("a", "b")
+    ]
+
+    async def begun() -> int:
+        return len((await second.get("/tasks?events=false", headers=alice)).json())
+
+    await becomes(begun, 4)
+    assert (await second.post("/tasks/a/cancel", headers=alice)).status_code == 200
+    assert (await posts[0]).json()["status"] == "cancelled"
+    GATES["gate"].set()
+    assert (await posts[1]).json()["response"] == "one: later"
+    await asyncio.gather(*hanging)

@@ -20,6 +20,9 @@ WHERE {OWNED} AND task_id = $4 AND epoch = $6 RETURNING epoch
 """
 
 
+QUEUED: Final = "is_running AND node = '' AND epoch = 1"
+"""The condition that a task waits for a process with room; see `Commit.queued`."""
+
 ORPHANS_AT_ONCE: Final = 1000
 
 
@@ -55,7 +58,7 @@ class ClaimVerbs(Verbs):
         text = f"""
             SELECT {OWNER_COLUMNS}, {self.sql.task_columns} FROM tasks
             WHERE swarm_name = $1 AND (is_running OR (state = 'paused' AND awaited))
-                AND NOT {self.sql.alive.format("tasks.node")}
+                AND NOT ({QUEUED}) AND NOT {self.sql.alive.format("tasks.node")}
             ORDER BY key LIMIT {ORPHANS_AT_ONCE}"""
         rows = yield Query(text, (swarm,))
         return [(Owner(*row[:3]), self.sql.as_task(row[3:])) for row in map(tuple, rows)]
@@ -64,9 +67,36 @@ class ClaimVerbs(Verbs):
     def hand_over(self, owner: Owner, task_ids: Sequence[str]) -> Verb[None]:
         """Let others take up running tasks that this process has claimed, at once."""
         among = self.sql.among("$5")
-        text = f"UPDATE tasks SET node = '' WHERE {OWNED} AND node = $4 AND task_id {among}"
+        text = f"""
+            UPDATE tasks SET node = '', epoch = epoch + 1
+            WHERE {OWNED} AND node = $4 AND task_id {among}"""
         yield Change(text, (*owner, self.driver.node, self.sql.list(task_ids)))
         self.driver.tell("orphans")
+
+    @read
+    def queued_owners(self, swarm: str) -> Verb[list[Owner]]:
+        """Return who has tasks that wait for a process with room, see `Commit.queued`."""
+        text = f"SELECT DISTINCT {OWNER_COLUMNS} FROM tasks WHERE swarm_name = $1 AND {QUEUED}"
+        return [Owner(*row) for row in (yield Query(text, (swarm,)))]
+
+    @read
+    def queued_tasks(self, owner: Owner) -> Verb[set[str]]:
+        """Return the ids of an owner's tasks that wait for a process with room."""
+        text = f"SELECT task_id FROM tasks WHERE {OWNED} AND {QUEUED}"
+        return {task_id for (task_id,) in (yield Query(text, owner))}
+
+    @write
+    def take_queued(self, owner: Owner, most: int) -> Verb[list[tuple[TaskRow, TaskClaim]]]:
+        """Claim the oldest tasks of an owner that wait for a process with room; at most so many."""
+        text = f"""
+            UPDATE tasks SET node = $4, epoch = epoch + 1 WHERE key IN (
+                SELECT key FROM tasks WHERE {OWNED} AND {QUEUED}
+                ORDER BY key LIMIT $5 FOR UPDATE SKIP LOCKED)
+            RETURNING {self.sql.task_columns}, epoch"""
+        rows = yield Query(text, (*owner, self.driver.node, most))
+        return [
+            (self.sql.as_task(row[:-1]), TaskClaim(row[-1], held=True)) for row in map(tuple, rows)
+        ]
 
     @read
     def _claimed(

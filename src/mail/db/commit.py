@@ -98,8 +98,9 @@ _ROW_BYTES: Final = 100
 class Commit:
     """One commit of a task. Every field but the owner and the task may be empty.
 
-    ``new`` begins the task; otherwise the task must exist. ``claim`` is the claim under which the
-    task is changed; without one no claim is looked at, nor taken. ``calls`` are inserted or
+    ``new`` begins the task; otherwise the task must exist. With ``queued`` it is nobody's, though
+    it runs: the first process that has room takes it. ``claim`` is the claim under which the task
+    is changed; without one no claim is looked at, nor taken. ``calls`` are inserted or
     replaced by (agent, call_id). ``response`` is the run's final message as JSON (upserted).
     ``settled`` are waiting deliveries of the task that are consumed with the commit (those that do
     not wait any more are passed over); ``cancel_mail`` drops all of its waiting mail. ``snapshot``
@@ -126,6 +127,7 @@ class Commit:
     owner: Owner
     task: TaskRow
     new: bool = False
+    queued: bool = False
     claim: TaskClaim | None = None
     deliveries: tuple[Delivery, ...] = ()
     events: tuple[EventRow, ...] = ()
@@ -230,7 +232,8 @@ class CommitVerbs(Verbs):
         mail, swarm = commit.inbox, commit.owner.swarm
         if mail is not None and not (yield Change(_TAKE_MAIL, (swarm, *mail))):
             raise MailTaken  # before anything else, so that a repeated one is told as such
-        node = self.driver.node if commit.task.state is TaskState.RUNNING else ""
+        held = commit.task.state is TaskState.RUNNING and not commit.queued
+        node = self.driver.node if held else ""
         change = RowChange(commit.new, len(commit.events), size, node, commit.claim)
         task = yield from self.sql.put_task(commit.owner, commit.task, change)
         if task is None:

@@ -112,6 +112,10 @@ class Driver(Protocol):
         there. When the caller is cancelled, the verb is committed all the same.
         """
 
+    @property
+    def hears(self) -> bool:
+        """Tell whether hints of other processes arrive."""
+
     def tell(self, topic: str) -> None:
         """Hint to other processes at work that there is something new; it may get lost."""
 

@@ -29,6 +29,7 @@ class MemoryDriver:
 
     durable: ClassVar = False
     shared: ClassVar = False
+    hears: ClassVar = False
     dialect: ClassVar = SQLiteDialect()
 
     def __init__(self) -> None:

@@ -289,7 +289,7 @@ class StoredUse(NamedTuple):
         bytes: About how much the tasks' records and the memories take.
         tasks: The number of tasks.
         open_tasks: The number of those that are running, queued or paused.
-        elsewhere: The number of running or queued ones that other processes work on.
+        elsewhere: The number of those that other processes work on, or may take up.
     """
 
     bytes: int

@@ -7,6 +7,7 @@ so that nobody's commits wait for long, and goes on after a crash.
 from datetime import UTC, datetime
 from typing import Final, Literal
 
+from mail.db.claims import QUEUED
 from mail.db.driver import Change, Query, Verb, Verbs, read, write
 from mail.db.preferences import FEEDBACK_TEXTS
 from mail.db.records import Owner, StoredUse
@@ -79,6 +80,7 @@ class SweepVerbs(Verbs):
                     + (SELECT coalesce(sum(size), 0) FROM idempotency WHERE {OWNED}),
                 count(*), coalesce(sum(CASE WHEN is_running OR state = 'paused' THEN 1 END), 0),
                 coalesce(sum(CASE WHEN is_running AND node <> $4 AND {alive} THEN 1 END), 0)
+                    + coalesce(sum(CASE WHEN {QUEUED} THEN 1 END), 0)
             FROM tasks WHERE {OWNED}"""
         (row,) = yield Query(text, (*owner, self.driver.node))
         return StoredUse(*map(int, row))

@@ -361,6 +361,7 @@ class InstancePool:
 
 
 _BUSY_SECONDS: Final = 5.0
+_SOON_SECONDS: Final = 0.05
 _LOOK_SECONDS: Final = 1.0
 """Between two looks for tasks of processes that are gone."""
 
@@ -375,15 +376,27 @@ async def recover_owners(store: Store, pool: InstancePool) -> None:
     with _logged():
         await pool.sweep()
         await _recover_all(await store.open_owners(pool.served.template.name), pool)
+    taken = 0
     with store.hints("orphans") as hint:
         while store.shared and not pool.served.needs_token:
-            await hint.wait(_LOOK_SECONDS)
+            await hint.wait(_SOON_SECONDS if taken else _LOOK_SECONDS)
+            taken = 0
             with _logged():
+                for owner in await store.queued_owners(str(pool.served.template.name)):
+                    taken += await _take_queued(pool, owner)
                 orphans: dict[Owner, list[TaskRow]] = {}
                 for owner, row in await store.orphans(str(pool.served.template.name)):
                     orphans.setdefault(owner, []).append(row)
                 for owner, rows in orphans.items():
                     await _recover(pool, owner, rows)
+
+
+async def _take_queued(pool: InstancePool, owner: Owner) -> int:
+    with suppress(MAILError):  # there is no room now, or the caller's instance is of another swarm
+        async with pool.lease(Caller(owner.role, owner.id)) as swarm:
+            if swarm.name == owner.swarm:
+                return int(await swarm.runtime.take_queued())
+    return 0
 
 
 @contextmanager

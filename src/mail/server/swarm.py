@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
@@ -138,7 +138,10 @@ class SwarmBuilder:
 
         tried = build(_NOBODY, _NO_TOKEN)
         uses = tuple(filter(None, map(_model_use, tried.agents)))
-        return Served(template, make, any(use.use_proxy for use in uses), uses)
+        needs_token = any(use.use_proxy for use in uses)
+        if self.store.shared and not needs_token:  # others have no caller's token
+            settings = replace(settings, queue_after=self.config.limits.max_running_tasks or None)
+        return Served(template, make, needs_token, uses)
 
     def _settings(self, template: "MAILSwarmTemplate") -> RuntimeSettings:
         expose = self.config.federation.expose

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import asyncio
 
 _FOLLOW_SECONDS: Final = 0.2
+_HEARING_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,8 +149,9 @@ class RuntimeContext:
 
     def follow_seconds(self, task_id: str) -> float:
         """Return after how long a stream of a task looks for events that others have stored."""
-        elsewhere = self.store.shared and task_id not in self.active_tasks.ids
-        return _FOLLOW_SECONDS if elsewhere else inf
+        if not self.store.shared or task_id in self.active_tasks.ids:
+            return inf
+        return _HEARING_SECONDS if self.store.driver.hears else _FOLLOW_SECONDS
 
     @property
     def swarm(self) -> str:

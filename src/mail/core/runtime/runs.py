@@ -112,6 +112,8 @@ class Run:
 
 
 _LOOK_SECONDS = 15.0
+_PATIENCE = 20
+"""A stream that was silent for so many seconds looks once a second for what others have stored."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -216,7 +218,8 @@ async def _followed(
             if not quiet:
                 silence = 0.0
                 continue
-            pause = min(ping_interval - silence, context.follow_seconds(stream.task_id))
+            pause = max(context.follow_seconds(stream.task_id), silence / _PATIENCE)
+            pause = min(ping_interval - silence, pause)
             if not await stream.wait(pause):
                 stream.lag()  # who works on the task need not be this runtime
                 silence += pause

@@ -248,8 +248,12 @@ class MAILRuntime(Federation, RuntimeViews):
             await self._context.store.open()
             self._deaf = self._context.store.driver.on_hint(self._hear)
             states = (TaskState.RUNNING, TaskState.PAUSED)
-            rows = await self._context.store.list_tasks(self._context.owner, states=states)
-            await self._take_up(row for row in reversed(rows) if row.is_unfinished)
+            store, owner = self._context.store, self._context.owner
+            rows = await store.list_tasks(owner, states=states)
+            queues = store.shared and self._context.settings.queue_after is not None
+            queued = await store.queued_tasks(owner) if queues else ()
+            unfinished = (row for row in reversed(rows) if row.is_unfinished)
+            await self._take_up(row for row in unfinished if row.task_id not in queued)
             if self._gateway is not None:
                 self._gateway.wake(())  # mail may wait from the last time
             self._recovered = True
@@ -277,6 +281,24 @@ class MAILRuntime(Federation, RuntimeViews):
         """Take up tasks of the owner that another process has left unfinished."""
         await self.start()
         await self._take_up(rows)
+
+    async def take_queued(self) -> int:
+        """Take up tasks of the owner that wait for room, as many as there is room for.
+
+        Returns:
+            How many were taken up.
+        """
+        await self.start()
+        tasks, most = self._context.active_tasks, self._context.settings.queue_after
+        room = 0 if most is None else most - len(tasks)
+        if room <= 0:
+            return 0
+        taken = await self._context.store.take_queued(self._context.owner, room)
+        for row, claim in taken:
+            tasks.claims[row.task_id] = claim
+            with suppress(StoreConflict, UnknownTask):  # it was deleted
+                await self._submissions.recover(row, begun=False)
+        return len(taken)
 
     def run_continuous(
         self,

@@ -139,6 +139,8 @@ class RuntimeSettings:
         dynamic_ctx_ratio: The share of a model's context (0 to 1) above which older history is
             summarised for the call; 0 for never.
         max_concurrent_turns: Agent turns that run at the same time; None for no limit.
+        queue_after: Tasks at work in the runtime after which new ones wait in a store that is
+            shared, for any process that has room; None for never.
         turn_limit: A limit of turns that several runtimes share, beside their own; None for none.
         shutdown_grace: Seconds that running turns get when the runtime stops.
         max_step_calls: Times that an agent is called in one manual step before the step fails.
@@ -166,6 +168,7 @@ class RuntimeSettings:
     max_reply_bytes: int | None = None
     dynamic_ctx_ratio: float = 0.0
     max_concurrent_turns: int | None = None
+    queue_after: int | None = None
     turn_limit: TurnLimit | None = None
     shutdown_grace: float = 20.0
     max_step_calls: int = 50

@@ -28,6 +28,7 @@ from mail.core.runtime.transaction import (
     delete,
     from_outside,
     go_on,
+    lose,
     to_its_end,
 )
 from mail.core.runtime.turn import Control
@@ -418,14 +419,23 @@ class Submissions:
                 change.came.add(envelope.id)
             if step is not None:
                 change.on_applied(self._wait_for_step, task, step)
-            change.commit = Commit(
+            change.commit = commit = Commit(
                 owner=self.context.owner,
                 task=memory.row,
                 new=new,
+                queued=new and step is None and self._is_full(request),
                 memories=request.memories,
                 once=request.once_for(task.task_id, envelope.id),
             )
+        if commit.queued:
+            lose(self.context, task)
+            self.context.store.driver.tell("orphans")
         return change.waiter
+
+    def _is_full(self, request: RunRequest) -> bool:
+        """Tell whether a new task waits for any process with room; tools that come along do not."""
+        most, tasks = self.context.settings.queue_after, self.context.active_tasks
+        return most is not None and len(tasks) > most and request.offer is None
 
     def _wait_for_step(self, task: ActiveTask, step: _Step) -> None:
         task.steps_due[step.ref] = step.answer
@@ -529,14 +539,14 @@ class Submissions:
         waiter.streamed, waiter.stream_tokens = request.streamed, request.stream_tokens
         return waiter
 
-    async def recover(self, row: TaskRow) -> None:
-        """Take up a task that an earlier process left running or half paused."""
+    async def recover(self, row: TaskRow, *, begun: bool = True) -> None:
+        """Take up a task that an earlier process left running or half paused, or had not begun."""
         live = self.context.active_tasks.get(row.task_id)
         if live is not None and live.loaded:
             return  # a start that was cut short has taken it up
         async with self.hold(row.task_id, new=False, stopping=True) as task:
             if task.row.state is TaskState.RUNNING:
-                await self.loader.refill(task, recovered=True)
+                await self.loader.refill(task, recovered=begun)
             else:
                 task.pausing = task.row.awaited
                 if any(call.is_decided for call in task.calls.values()):

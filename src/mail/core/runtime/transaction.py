@@ -184,6 +184,8 @@ class TaskChange:
                     await self._commit(stored)
                 self._apply()
             except ClaimLost:
+                task_id = self.task.task_id
+                logger.warning("another server has taken up task '%s'; its work here ends", task_id)
                 lose(self.context, self.task)
                 raise
             finally:
@@ -314,7 +316,7 @@ class TaskChange:
         if commit is not None:
             context.events.publish(task.task_id, self.receipt.first_event, commit.events)
             context.store.driver.tell(f"events {context.owner} {task.task_id}")
-            if self._mail is not None:
+            if self._mail is not None and not commit.queued:
                 delivery = MailDelivery(context)
                 for by, stopped in delivery.hand_out(task, self._mail, self.receipt.seqs):
                     self.later.append(partial(_told_of_interrupt, context, stopped, by))
@@ -396,8 +398,7 @@ async def uncount_attempt(context: RuntimeContext, turn: Turn) -> None:
 
 
 def lose(context: RuntimeContext, task: ActiveTask) -> None:
-    """Let go of a task that another process has taken up; nothing of it is stored here any more."""
-    logger.warning("another server has taken up task '%s'; its work here ends", task.task_id)
+    """Let go of a task that others work on; nothing of it is stored here any more."""
     delivery, failure = MailDelivery(context), ClaimLost(task.task_id)
     task.void, task.stored, task.loaded = True, False, False
     for turn in list(task.turns.values()):

@@ -202,6 +202,10 @@ class PostgresDriver:
         serving = asyncio.create_task(writer.serve())
         return _Session(loop, thread, pool, writer, reader, serving, membership, hints)
 
+    @property
+    def hears(self) -> bool:
+        return self._session is not None and self._session.hints.arrive
+
     def tell(self, topic: str) -> None:
         if self._session is not None:
             self._session.hints.tell(topic)

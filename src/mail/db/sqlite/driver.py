@@ -60,6 +60,7 @@ class SQLiteDriver:
 
     durable: ClassVar = True
     shared: ClassVar = False
+    hears: ClassVar = False
     dialect: ClassVar = SQLiteDialect()
 
     def __init__(

@@ -1,6 +1,8 @@
 -- Which process has a task, and how often one took it up; see mail.db.claims.
 ALTER TABLE tasks ADD COLUMN node TEXT NOT NULL DEFAULT '';
 ALTER TABLE tasks ADD COLUMN epoch BIGINT NOT NULL DEFAULT 0;
+CREATE INDEX tasks_queued ON tasks (swarm_name, caller_role, caller_id, key)
+    WHERE is_running AND node = '' AND epoch = 1;
 -- The processes that are at work on the database; see mail.db.postgres.nodes.
 CREATE TABLE nodes (
     id TEXT PRIMARY KEY,
