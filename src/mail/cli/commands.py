@@ -68,7 +68,7 @@ COMMANDS: Final[Sections] = MappingProxyType(
             "init": ("create a project with a swarm of your own", init.run),
             "server": ("run the MAIL server", server.run),
             "db-init": ("create the tables of a PostgreSQL database", db.db_init),
-            "db": ("back up an SQLite database", db.db),
+            "db": ("back up a database, or move it to another one", db.db),
             "models": ("check a model, and show what is known of models", models.models),
             "swarms": (
                 "validate swarms files, and manage the registry of other swarms",

@@ -1,4 +1,4 @@
-"""``mail db-init`` and ``mail db``: create the tables of a PostgreSQL database; copy an SQLite one.
+"""``mail db-init`` and ``mail db``: create the tables of PostgreSQL; back up and move a database.
 
 The output of ``db-init`` is documented. It runs in one transaction, so a database is never left
 incomplete, and running it again changes nothing.
@@ -8,8 +8,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from mail.cli.common import FAILED, cleaned, configured, tell
-from mail.cli.stores import STORE, missing_database, server_settings
+from mail.cli.common import DONE, FAILED, cleaned, configured, tell
+from mail.cli.stores import STORE, missing_database, opened, server_settings
 from mail.cli.table import CONFIG, JSON, Group, Namespace, argument, command, option
 from mail.config.env import DATABASE_URL, setting
 from mail.errors import ConfigError, StoreError
@@ -57,6 +57,59 @@ def backup(arguments: Namespace) -> int:
     size = back_up(store.path, arguments.file)
     answer = {"file": str(arguments.file), "bytes": size}
     return tell(arguments, answer, f"{arguments.file}: {size:,} bytes")
+
+
+@db.add(
+    "export",
+    "write all data of a database to a file, also while a server uses it",
+    argument("file", "the file; it must not exist (- for standard output)"),
+    *STORE,
+    JSON,
+)
+async def export(arguments: Namespace) -> int:
+    """Write the server's database to a file that `import_` reads."""
+    from mail.db.move import export_file
+    from mail.db.sqlite.connect import new_file
+
+    async with opened(server_settings(arguments)[0]) as store:
+        if arguments.file == "-":
+            await export_file(store, sys.stdout.buffer)
+            return DONE
+        with new_file(Path(arguments.file)) as unfinished, unfinished.open("wb") as file:
+            rows = await export_file(store, file)
+    return tell(
+        arguments, {"file": arguments.file, "rows": rows}, f"{arguments.file}: {rows:,} rows"
+    )
+
+
+@db.add(
+    "import",
+    "fill an empty database, SQLite or PostgreSQL, from such a file",
+    argument("file", "the file", type=Path),
+    *STORE,
+    JSON,
+)
+async def import_(arguments: Namespace) -> int:
+    """Fill the server's database, or go on with that, and check it."""
+    from mail.db.move import REGISTRY, import_file, whole_file
+    from mail.db.records import SwarmClaim
+    from mail.db.urls import open_store
+
+    url = server_settings(arguments)[0]
+    header, end = whole_file(arguments.file)
+    swarms = header["swarms"]
+    store = open_store(url, claim=SwarmClaim(swarms[0], lambda: None) if swarms else None)
+    await store.driver.open()
+    try:
+        for swarm in swarms:
+            await store.claim_swarm(swarm)
+        rows = await import_file(store, arguments.file, header, end)
+    finally:
+        await store.close()
+    if REGISTRY in end and not store.shared:
+        text = "the file has registries of other swarms, which SQLite does not keep; see"
+        print(f"mail: {text} docs/database.md", file=sys.stderr)
+    return tell(arguments, {"rows": rows}, f"{rows:,} rows imported and checked")
 
 
 async def _initialise(arguments: Namespace, url: str) -> int:

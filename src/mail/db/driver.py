@@ -12,7 +12,7 @@ database" of docs/database.md tells how to add one.
 import asyncio
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from functools import partial, wraps
 from typing import (
     TYPE_CHECKING,
@@ -104,6 +104,9 @@ class Driver(Protocol):
 
     async def read(self, verb: Callable[[], Verb[T]]) -> T:
         """Run a verb that changes nothing. It sees all that was committed before."""
+
+    async def snapshot(self, verb: Callable[[], Verb[T]]) -> T:
+        """Run a verb all of whose statements see one moment, however long it takes."""
 
     async def transaction(self, verb: Callable[[], Verb[T]]) -> T:
         """Run a verb in a transaction; return its result once that is committed.
@@ -249,6 +252,9 @@ class Dialect(ABC):
         some: The condition that a row is among those whose `row` the query in ``{}`` selects.
         alive: The condition that the process whose name is in the column in ``{}`` is at work.
         time: The time in the parameter in ``{}``, to compare with ``updated_at`` of tasks.
+        catalogue: Selects table, name and type of all columns, whether each is in the primary key,
+            and the last number that it gave, if it gives none twice.
+        numbered: Stands before ``VALUES`` where rows are added that have their numbers.
     """
 
     task_columns: str
@@ -269,6 +275,8 @@ class Dialect(ABC):
     some: str
     alive: str
     time: str
+    catalogue: str
+    numbered: str
 
     @abstractmethod
     def as_task(self, row: Row) -> "TaskRow":
@@ -314,6 +322,18 @@ class Dialect(ABC):
         Raises:
             ClaimLost: the task has another claim than the change says.
         """
+
+    def portable(self, table: str, row: dict[str, Any]) -> dict[str, Any]:
+        """Return a row as `mail.db.move` writes it for each kind of database."""
+        return row
+
+    def stored(self, table: str, types: Mapping[str, str], row: dict[str, Any]) -> dict[str, Any]:
+        """Undo `portable`."""
+        return row
+
+    @abstractmethod
+    def continue_numbers(self, table: str, column: str, last: int) -> Verb[None]:
+        """Have a table give numbers above this one, and above those of its rows."""
 
     @abstractmethod
     def consume(self, task: int, seqs: Sequence[int], state: str, reason: str | None) -> Verb[int]:

@@ -63,6 +63,9 @@ class MemoryDriver:
             except REFUSALS as exc:
                 raise as_store_error(exc) from exc
 
+    async def snapshot(self, verb: Callable[[], Verb[T]]) -> T:
+        return await self.read(verb)
+
     async def transaction(self, verb: Callable[[], Verb[T]]) -> T:
         with self._gate:
             self._cursor.execute("BEGIN")

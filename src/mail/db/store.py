@@ -8,6 +8,7 @@ from mail.db.files import FileVerbs
 from mail.db.keys import KeyVerbs, TokenVerbs
 from mail.db.ledger import LedgerVerbs
 from mail.db.memories import MemoryVerbs
+from mail.db.move import MoveVerbs
 from mail.db.nodes import NodeVerbs
 from mail.db.outbox import OutboxVerbs
 from mail.db.preferences import PreferenceVerbs
@@ -15,6 +16,7 @@ from mail.db.relay import RelayVerbs
 from mail.db.sweep import SweepVerbs
 from mail.db.tasks import EventVerbs, TaskVerbs
 from mail.db.webhooks import WebhookVerbs
+from mail.errors import StoreError
 
 
 class Store(
@@ -35,6 +37,7 @@ class Store(
     FileVerbs,
     PreferenceVerbs,
     WebhookVerbs,
+    MoveVerbs,
 ):
     """Durable state of any number of owners. Methods raise `mail.errors.StoreError`.
 
@@ -52,8 +55,18 @@ class Store(
         return self.driver.shared
 
     async def open(self) -> None:
-        """Connect and migrate. May be called again; the first call does the work."""
+        """Connect and migrate. May be called again; the first call does the work.
+
+        Raises:
+            StoreError: see the driver's `open`; or the database holds part of an import.
+        """
         await self.driver.open()
+        if await self.unfinished_import():
+            await self.close()
+            raise StoreError(
+                "the database holds part of an import; run 'mail db import' with the same file "
+                "again, or use another database"
+            )
 
     async def close(self) -> None:
         """Finish what is queued and disconnect."""

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from typing import Any, Final, TypeAlias
 
@@ -58,6 +58,13 @@ WHERE swarm_name = $16 AND caller_role = $17 AND caller_id = $18 AND task_id = $
     AND epoch = coalesce($25, epoch)
 RETURNING key, next_event, bytes
 """
+
+_TEXT_BESIDE: Final = {
+    "tasks": ("start_time", "start_text"),
+    "task_events": ("created_at", "time_text"),
+    "task_responses": ("response", "response_text"),
+}
+"""Columns of the documented tables, and those with the text that they may not give back."""
 
 LEASE_SECONDS: Final = 6.0
 """A process that has said nothing for so long is dead; see `mail.db.postgres.nodes`."""
@@ -135,6 +142,15 @@ class PostgresDialect(Dialect):
         SELECT 1 FROM nodes
         WHERE nodes.id = {{}} AND beat_at > now() - interval '{LEASE_SECONDS} seconds')"""
     time = "CAST({}::text AS TIMESTAMP WITH TIME ZONE)"
+    catalogue = """
+        SELECT relname, attname, format_type(atttypid, NULL), attnum = ANY(indkey),
+            CASE WHEN attidentity <> '' THEN coalesce(
+                pg_sequence_last_value(pg_get_serial_sequence(relname, attname)::regclass), 0) END
+        FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid
+        LEFT JOIN pg_index ON indrelid = pg_class.oid AND indisprimary
+        WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())
+            AND relkind = 'r' AND attnum > 0 AND NOT attisdropped AND attgenerated = ''"""
+    numbered = "OVERRIDING SYSTEM VALUE"
 
     def as_task(self, row: Row) -> TaskRow:
         return task_of(row)
@@ -199,6 +215,36 @@ class PostgresDialect(Dialect):
             return None
         ((key, next_event, taken),) = found
         return TaskPlace(key, next_event - events, taken)
+
+    def portable(self, table: str, row: dict[str, Any]) -> dict[str, Any]:
+        row = {name: _portable(name, value) for name, value in row.items()}
+        if table == "memories":
+            del row["digest"]
+        elif table in _TEXT_BESIDE:
+            column, beside = _TEXT_BESIDE[table]
+            text = row.pop(beside)
+            row[column] = row[column] if text is None else text
+        return row
+
+    def stored(self, table: str, types: Mapping[str, str], row: dict[str, Any]) -> dict[str, Any]:
+        stored = {name: _stored(types[name], name, value) for name, value in row.items()}
+        if table == "memories":
+            namespace = tuple(json.loads(row["namespace"]))
+            (stored["digest"],) = self.memory_id(namespace, row["key"])
+        elif table in _TEXT_BESIDE:
+            column, beside = _TEXT_BESIDE[table]
+            stored[beside] = row[column]
+            if column != "response" and row[column] is not None:
+                stored[column], stored[beside] = moment(row[column])
+                stored[column] = stored[column] or datetime.now(UTC)
+        return stored
+
+    def continue_numbers(self, table: str, column: str, last: int) -> Verb[None]:
+        yield Query(
+            "SELECT setval(pg_get_serial_sequence($1, $2), nullif(greatest("
+            f"$3::bigint, (SELECT max({column}) FROM {table})), 0))",
+            (table, column, last),
+        )
 
     def consume(self, task: int, seqs: Sequence[int], state: str, reason: str | None) -> Verb[int]:
         ((count,),) = yield Query(_CONSUME, (state, reason, seqs, task))
@@ -277,6 +323,29 @@ def _tamed(value: Any) -> Any:
     if isinstance(value, dict):
         return {_tamed(key): _tamed(item) for key, item in value.items()}
     return value
+
+
+_LISTS: Final = frozenset({"task_contributors", "remote_swarms"})
+
+
+def _portable(column: str, value: Any) -> Any:
+    if column in _LISTS and value is not None:
+        return list_text([unescape_nul(text) for text in json.loads(value)])
+    if isinstance(value, datetime):
+        return moment_text(value)
+    return int(value) if isinstance(value, bool) else value
+
+
+def _stored(kind: str, column: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if column in _LISTS:
+        return list_text([escape_nul(text) for text in json.loads(value)])
+    if kind == "jsonb":
+        return jsonb_text(value)
+    if kind == "timestamp with time zone":
+        return moment(value)[0]
+    return bool(value) if kind == "boolean" else value
 
 
 def task_of(row: Any) -> TaskRow:

@@ -262,6 +262,19 @@ class PostgresDriver:
         """Read as `Driver.read` says. Each of its statements sees one moment."""
         return await self._opened().reader.run(partial(run_verb, verb))
 
+    async def snapshot(self, verb: Callable[[], Verb[T]]) -> T:
+        session = self._opened()
+
+        async def run() -> T:
+            async with (
+                session.pool.acquire() as connection,
+                connection.transaction(isolation="repeatable_read", readonly=True),
+            ):
+                return await run_verb(verb, connection)
+
+        with in_store_terms():
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(run(), session.loop))
+
     async def transaction(self, verb: Callable[[], Verb[T]]) -> T:
         return await self._opened().writer.run(partial(run_verb, verb))
 

@@ -5,8 +5,8 @@ Errors are told in the store's terms.
 
 import os
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -26,7 +26,7 @@ _CACHE_KIB: Final = 16 * 1024
 
 
 def create_file(path: Path) -> None:
-    """Make an empty database file that only its owner may read, unless the file exists.
+    """Make an empty file that only its owner may read, unless the file exists.
 
     Raises:
         StoreError: the folder is missing or not writable, or the file has a second name.
@@ -37,7 +37,7 @@ def create_file(path: Path) -> None:
     except FileExistsError:
         pass
     except OSError as exc:
-        raise StoreError(f"cannot create the database {path}: {exc.strerror}") from exc
+        raise StoreError(f"cannot create the file {path}: {exc.strerror}") from exc
     check_names(path)
 
 
@@ -113,27 +113,39 @@ def back_up(database: Path, copy: Path) -> int:
     Raises:
         StoreError: the copy exists, cannot be written, or is damaged like the database.
     """
-    if copy.exists():
-        raise StoreError(f"{copy} exists; name a file that does not, or delete it first")
     check_names(database)
-    unfinished = copy.with_name(copy.name + ".unfinished")
-    unfinished.unlink(missing_ok=True)
-    create_file(unfinished)
     try:
         with (
+            new_file(copy) as unfinished,
             closing(connect_reader(database)) as source,
             closing(sqlite3.connect(unfinished)) as target,
         ):
             source.backup(target)
             check_integrity(target, copy)
-        with unfinished.open("rb+") as file:
-            os.fsync(file.fileno())
-        unfinished.rename(copy)
     except (OSError, sqlite3.Error) as error:
         raise as_store_error(error) from error
+    return copy.stat().st_size
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """Make a file under another name; at the end it is on the disk and has its own.
+
+    Raises:
+        StoreError: the file exists, or cannot be made.
+    """
+    if path.exists():
+        raise StoreError(f"{path} exists; name a file that does not, or delete it first")
+    unfinished = path.with_name(path.name + ".unfinished")
+    unfinished.unlink(missing_ok=True)
+    create_file(unfinished)
+    try:
+        yield unfinished
+        with unfinished.open("rb+") as file:
+            os.fsync(file.fileno())
+        unfinished.rename(path)
     finally:
         unfinished.unlink(missing_ok=True)
-    return copy.stat().st_size
 
 
 def as_store_error(exc: Exception) -> StoreError:

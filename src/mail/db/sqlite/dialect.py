@@ -104,6 +104,13 @@ class SQLiteDialect(Dialect):
     some = "rowid IN ({})"
     alive = "FALSE"  # one process has the file, and what is left is another one's
     time = "{}"
+    catalogue = """
+        SELECT t.name, c.name, '', c.pk, CASE WHEN c.pk THEN s.seq END
+        FROM sqlite_master AS t JOIN pragma_table_xinfo(t.name) AS c
+        LEFT JOIN sqlite_sequence AS s ON s.name = t.name
+        WHERE t.type = 'table' AND c.hidden = 0
+        UNION ALL VALUES ('desk_words', 'rowid', '', 1, NULL)"""
+    numbered = ""
 
     def as_task(self, row: Row) -> TaskRow:
         return _as_task(row)
@@ -172,6 +179,10 @@ class SQLiteDialect(Dialect):
         else:
             yield Change(_CHANGE_STATE, (*values, key))
         return TaskPlace(key, first_event, taken)
+
+    def continue_numbers(self, table: str, column: str, last: int) -> Verb[None]:
+        yield Change("DELETE FROM sqlite_sequence WHERE name = $1", (table,))
+        yield Change("INSERT INTO sqlite_sequence (name, seq) VALUES ($1, $2)", (table, last))
 
     def consume(self, task: int, seqs: Sequence[int], state: str, reason: str | None) -> Verb[int]:
         consumed = 0

@@ -189,6 +189,9 @@ class SQLiteDriver:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(session.threads, _read, session.readers, verb)
 
+    async def snapshot(self, verb: Callable[[], Verb[T]]) -> T:
+        return await self.read(verb)
+
     async def transaction(self, verb: Callable[[], Verb[T]]) -> T:
         return await self._opened().writer.run(partial(run_verb, verb))
 

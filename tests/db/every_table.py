@@ -1,0 +1,111 @@
+"""A database with rows in every table, with values that its kind holds in another way than others."""
+
+import itertools
+import json
+from typing import Any, Final
+
+from mail.db.driver import Batch, Query, Verb
+from mail.db.store import Store
+
+PROCESSES: Final = {"duties", "nodes", "relayed", "schema_version", "writers"}
+"""The tables whose rows are not moved."""
+
+ROWS: Final = 250
+TASKS: Final = 3
+ODD: Final = "NUL \0, mark \x1a0\x1a1, \\u0000, line\u2028end, snow \u2603, face \U0001f600, \"'\r\n\t"
+LARGEST: Final = 2**63 - 1
+EXACT: Final = "2026-01-02T03:04:05.678+02:00"
+HISTORY: Final = json.dumps(
+    [{"content": ODD, "z": 1, "a": [1.0, -0.0, 1e20, 12345678901234567890123, 1e-9, True, None]}]
+)
+LISTS: Final = json.dumps(["user:al\0ice@example", "agent:\x1a0\x1a1@other", "\\u0000"])
+
+_FIXED: Final[dict[str, Any]] = {
+    "tool_format": "responses",
+    "task_contributors": LISTS,
+    "remote_swarms": LISTS,
+    "history": HISTORY,
+    "response": json.dumps({"message": ODD, "number": 1.0}),
+    "namespace": json.dumps(["notes", ODD], separators=(",", ":")),
+    "start_time": EXACT,
+    "swarm_name": "example",
+    "node": "",
+    "words": "\u00b7mark some words",
+    "ledger": 1,
+    "peering": None,
+}
+_BOOLEANS: Final = {
+    *("is_running", "completed", "awaited", "finish_asked", "interrupt", "told", "urgent"),
+    "wants_ack",
+}
+_REFERENCES: Final = {"task", "message", "letter"}
+
+
+def value(table: str, column: str, kind: str, number: int) -> Any:
+    """Return a value for a column of the row with this number, as it stands in a file."""
+    if (table, column) in (("desk_words", "rowid"), ("tasks", "key")) or column in ("id", "seq"):
+        return number if (table, column) != ("database_id", "id") else f"database {number}"
+    if column in _REFERENCES and table != "desk_unindexed":
+        return 1 + number % TASKS if column == "task" else number
+    if column in _BOOLEANS:
+        return number % 2
+    if column in ("created_at", "updated_at"):
+        if table in ("tasks", "agent_histories", "task_responses", "swarm_registry"):
+            return f"2026-01-02T03:04:05.{678 if number % 2 else '678901'}+00:00"
+        return EXACT if number % 2 else "no time"
+    if (table, column) == ("swarm_registry", "swarm_name"):
+        return f"swarm {number}"
+    if column in _FIXED:
+        return _FIXED[column]
+    if kind in ("INTEGER", "bigint", "smallint"):
+        return LARGEST - number if column in ("size", "bytes", "turn", "version") else number
+    return f"{column} {number} {ODD}"
+
+
+async def fill(store: Store) -> dict[str, int]:
+    """Put rows into every table of an open store; return how many there are of each."""
+
+    def verb() -> Verb[dict[str, int]]:
+        counts = {}
+        columns: dict[str, dict[str, str]] = {}
+        for table, name, kind, *_ in (yield Query(store.sql.catalogue)):
+            columns.setdefault(table, {})[name] = kind
+        for table in _in_order(columns):
+            counts[table] = yield from _fill_table(store, table, columns[table])
+        return counts
+
+    return await store.driver.transaction(verb)
+
+
+def _in_order(columns: dict[str, Any]) -> list[str]:
+    first = ["tasks", "messages", "desk_letters"]
+    mine = [
+        name
+        for name in columns
+        if not name.startswith(("sqlite_", "desk_words_")) and name not in first
+    ]
+    return [*first, *(name for name in mine if name not in PROCESSES)]
+
+
+def _fill_table(store: Store, table: str, types: dict[str, str]) -> Verb[int]:
+    made = {"start_text", "time_text", "response_text", "digest"}
+    moved = {name: kind for name, kind in types.items() if name not in made}
+    if not store.shared:
+        declared = yield Query(f"SELECT name, type FROM pragma_table_xinfo('{table}')")  # noqa: S608
+        moved |= {name: kind for name, kind in declared if name in moved}
+    if types.get("id") == "uuid":
+        del moved["id"], types["id"]
+    one = table in ("approval_counter", "database_id")
+    count = 1 if one else TASKS if table in ("tasks", "task_responses") else ROWS
+    if one:
+        yield Batch(f"DELETE FROM {table}", [()])  # noqa: S608
+    rows = [
+        {name: value(table, name, kind, number) for name, kind in moved.items()}
+        for number in itertools.islice(itertools.count(1), count)
+    ]
+    stored = [store.sql.stored(table, types, row) for row in rows]
+    names = [*stored[0]]
+    places = ", ".join(f"${number}" for number in range(1, len(names) + 1))
+    text = f"INSERT INTO {table} ({', '.join(names)}) {store.sql.numbered} VALUES ({places})"  # noqa: S608
+    yield Batch(text, [[row[name] for name in names] for row in stored])
+    return count
