@@ -1,7 +1,8 @@
-"""A database with rows in every table, with values that its kind holds in another way than others."""
+"""Rows for every table, with values that kinds of databases hold in different ways."""
 
 import itertools
 import json
+from collections.abc import Callable
 from typing import Any, Final
 
 from mail.db.driver import Batch, Query, Verb
@@ -10,9 +11,11 @@ from mail.db.store import Store
 PROCESSES: Final = {"duties", "nodes", "relayed", "schema_version", "writers"}
 """The tables whose rows are not moved."""
 
-ROWS: Final = 250
+ROWS: Final = 130
 TASKS: Final = 3
-ODD: Final = "NUL \0, mark \x1a0\x1a1, \\u0000, line\u2028end, snow \u2603, face \U0001f600, \"'\r\n\t"
+ODD: Final = (
+    "NUL \0, mark \x1a0\x1a1, \\u0000, line\u2028end, snow \u2603, face \U0001f600, \"'\r\n\t"
+)
 LARGEST: Final = 2**63 - 1
 EXACT: Final = "2026-01-02T03:04:05.678+02:00"
 HISTORY: Final = json.dumps(
@@ -20,46 +23,45 @@ HISTORY: Final = json.dumps(
 )
 LISTS: Final = json.dumps(["user:al\0ice@example", "agent:\x1a0\x1a1@other", "\\u0000"])
 
-_FIXED: Final[dict[str, Any]] = {
-    "tool_format": "responses",
-    "task_contributors": LISTS,
-    "remote_swarms": LISTS,
-    "history": HISTORY,
-    "response": json.dumps({"message": ODD, "number": 1.0}),
-    "namespace": json.dumps(["notes", ODD], separators=(",", ":")),
-    "start_time": EXACT,
-    "swarm_name": "example",
-    "node": "",
-    "words": "\u00b7mark some words",
-    "ledger": 1,
-    "peering": None,
+_WITH_TIMES: Final = ("agent_histories", "swarm_registry", "task_responses", "tasks")
+_OF_TABLES: Final[dict[tuple[str, str], Callable[[int], Any]]] = {
+    ("database_id", "id"): "database {}".format,
+    ("desk_words", "rowid"): int,
+    ("swarm_registry", "swarm_name"): "swarm {}".format,
 }
-_BOOLEANS: Final = {
-    *("is_running", "completed", "awaited", "finish_asked", "interrupt", "told", "urgent"),
-    "wants_ack",
+_OF_COLUMNS: Final[dict[str, Callable[[int], Any]]] = {
+    **dict.fromkeys(("size", "bytes", "turn", "version"), lambda number: LARGEST - number),
+    **dict.fromkeys(("created_at", "updated_at"), lambda number: EXACT if number % 2 else "never"),
+    **dict.fromkeys(("task_contributors", "remote_swarms"), lambda _: LISTS),
+    **dict.fromkeys(
+        ("is_running", "completed", "awaited", "finish_asked", "interrupt", "told", "urgent"),
+        lambda number: number % 2,
+    ),
+    "wants_ack": lambda number: number % 2,
+    "task": lambda number: 1 + number % TASKS,
+    "history": lambda _: HISTORY,
+    "ledger": lambda _: 1,
+    "namespace": lambda _: json.dumps(["notes", ODD], separators=(",", ":")),
+    "node": lambda _: "",
+    "peering": lambda _: None,
+    "response": lambda _: json.dumps({"message": ODD, "number": 1.0}),
+    "start_time": lambda _: EXACT,
+    "state": lambda _: "paused",
+    "swarm_name": lambda _: "example",
+    "tool_format": lambda _: "responses",
+    "words": lambda _: "\u00b7mark some words",
 }
-_REFERENCES: Final = {"task", "message", "letter"}
 
 
 def value(table: str, column: str, kind: str, number: int) -> Any:
     """Return a value for a column of the row with this number, as it stands in a file."""
-    if (table, column) in (("desk_words", "rowid"), ("tasks", "key")) or column in ("id", "seq"):
-        return number if (table, column) != ("database_id", "id") else f"database {number}"
-    if column in _REFERENCES and table != "desk_unindexed":
-        return 1 + number % TASKS if column == "task" else number
-    if column in _BOOLEANS:
-        return number % 2
-    if column in ("created_at", "updated_at"):
-        if table in ("tasks", "agent_histories", "task_responses", "swarm_registry"):
-            return f"2026-01-02T03:04:05.{678 if number % 2 else '678901'}+00:00"
-        return EXACT if number % 2 else "no time"
-    if (table, column) == ("swarm_registry", "swarm_name"):
-        return f"swarm {number}"
-    if column in _FIXED:
-        return _FIXED[column]
-    if kind in ("INTEGER", "bigint", "smallint"):
-        return LARGEST - number if column in ("size", "bytes", "turn", "version") else number
-    return f"{column} {number} {ODD}"
+    if column in ("created_at", "updated_at") and table in _WITH_TIMES:
+        return f"2026-01-02T03:04:05.{678 if number % 2 else '678901'}+00:00"
+    if (table, column) in _OF_TABLES:
+        return _OF_TABLES[table, column](number)
+    if column in _OF_COLUMNS:
+        return _OF_COLUMNS[column](number)
+    return number if kind in ("INTEGER", "bigint", "smallint") else f"{column} {number} {ODD}"
 
 
 async def fill(store: Store) -> dict[str, int]:

@@ -1,7 +1,6 @@
 """A server with 50 tasks under way moves from SQLite to PostgreSQL; each ends with its answer."""
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
@@ -113,7 +112,9 @@ async def test_all_tasks_end_with_their_answers(place: Place, dsn: str) -> None:
     await cut_off(place, dsn)
     [(noted,)] = query(dsn, NOTED)
     assert int(noted.partition(" ")[2]) > len(JOBS)
-    refused = await asyncio.to_thread(mail(place.folder, "tasks", "list", "--store", dsn).communicate)
+    refused = await asyncio.to_thread(
+        mail(place.folder, "tasks", "list", "--store", dsn).communicate
+    )
     assert "holds part of an import" in refused[1]
     printed = await done(mail(place.folder, "db", "import", "moved.jsonl", "--store", dsn))
     assert printed.endswith(" rows imported and checked\n")
@@ -143,4 +144,3 @@ async def check_new_task(client: httpx.AsyncClient) -> None:
     """Numbers go on: what is new collides with nothing."""
     made = await client.post("/message", json={"body": "count the elms", "task_id": "elms"})
     assert made.json()["response"] == "count the elms: north has 1 lines; south has 1 lines"
-    json.dumps(made.json())
