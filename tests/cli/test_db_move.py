@@ -30,6 +30,7 @@ def test_a_database_goes_to_postgresql_and_back(mail: Mail, tmp_path: Path, dsn:
     assert (done.code, done.out, done.err) == (0, "all.jsonl: 3 rows\n", "")
     assert (tmp_path / "all.jsonl").stat().st_mode & 0o777 == 0o600
     assert mail("db-init", "--store", dsn).code == 0
+    execute(dsn, 'CREATE TABLE "Other Program" ("Id" BIGINT GENERATED ALWAYS AS IDENTITY)')
     done = mail("db", "import", "all.jsonl", DATABASE_URL=dsn)
     assert (done.code, done.out, done.err) == (0, "3 rows imported and checked\n", "")
     assert query(dsn, TOKENS) == [("alice",)]

@@ -23,6 +23,9 @@ HISTORY: Final = json.dumps(
 )
 LISTS: Final = json.dumps(["user:al\0ice@example", "agent:\x1a0\x1a1@other", "\\u0000"])
 
+_SQLITE_TABLES: Final = "SELECT name FROM sqlite_master WHERE type = 'table'"
+_POSTGRES_TABLES: Final = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+
 _WITH_TIMES: Final = ("agent_histories", "swarm_registry", "task_responses", "tasks")
 _OF_TABLES: Final[dict[tuple[str, str], Callable[[int], Any]]] = {
     ("database_id", "id"): "database {}".format,
@@ -70,7 +73,9 @@ async def fill(store: Store) -> dict[str, int]:
     def verb() -> Verb[dict[str, int]]:
         counts = {}
         columns: dict[str, dict[str, str]] = {}
-        for table, name, kind, *_ in (yield Query(store.sql.catalogue)):
+        every = _SQLITE_TABLES if not store.shared else _POSTGRES_TABLES
+        names = [name for (name,) in (yield Query(every))]
+        for table, name, kind, *_ in (yield Query(store.sql.catalogue, (store.sql.list(names),))):
             columns.setdefault(table, {})[name] = kind
         for table in _in_order(columns):
             counts[table] = yield from _fill_table(store, table, columns[table])

@@ -186,7 +186,7 @@ async def test_no_number_is_given_again(
 
 async def copied_row(store: Store, table: str, number: str) -> int:
     """Add a row like another one; return its number."""
-    catalogue = await rows(store, store.sql.catalogue)
+    catalogue = await rows(store, store.sql.catalogue, store.sql.list([table]))
     names = ", ".join(name for of, name, *_ in catalogue if of == table and name != number)
     text = f"INSERT INTO {table} ({names}) SELECT {names} FROM {table} LIMIT 1 RETURNING {number}"  # noqa: S608
     ((made,),) = await rows(store, text)

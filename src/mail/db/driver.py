@@ -252,8 +252,8 @@ class Dialect(ABC):
         some: The condition that a row is among those whose `row` the query in ``{}`` selects.
         alive: The condition that the process whose name is in the column in ``{}`` is at work.
         time: The time in the parameter in ``{}``, to compare with ``updated_at`` of tasks.
-        catalogue: Selects table, name and type of all columns, whether each is in the primary key,
-            and the last number that it gave, if it gives none twice.
+        catalogue: Selects table, name and type of the columns of tables in a `list`, whether each
+            is in the primary key, and the last number that it gave, if it gives none twice.
         numbered: Stands before ``VALUES`` where rows are added that have their numbers.
     """
 

@@ -131,7 +131,9 @@ class MoveVerbs(Verbs):
 
     def _tables(self) -> Verb[dict[str, _Columns]]:
         found: dict[str, _Columns] = {}
-        for table, name, kind, is_key, last in (yield Query(self.sql.catalogue)):
+        for table, name, kind, is_key, last in (
+            yield Query(self.sql.catalogue, (self.sql.list(TABLES),))
+        ):
             columns = found.setdefault(table, _Columns({}, []))
             if f"{table}.{name}" not in _OWN:
                 columns.types[name] = kind

@@ -149,7 +149,8 @@ class PostgresDialect(Dialect):
         FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid
         LEFT JOIN pg_index ON indrelid = pg_class.oid AND indisprimary
         WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())
-            AND relkind = 'r' AND attnum > 0 AND NOT attisdropped AND attgenerated = ''"""
+            AND relname = ANY($1::text[]) AND attnum > 0 AND NOT attisdropped
+            AND attgenerated = ''"""
     numbered = "OVERRIDING SYSTEM VALUE"
 
     def as_task(self, row: Row) -> TaskRow:

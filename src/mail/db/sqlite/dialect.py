@@ -108,7 +108,7 @@ class SQLiteDialect(Dialect):
         SELECT t.name, c.name, '', c.pk, CASE WHEN c.pk THEN s.seq END
         FROM sqlite_master AS t JOIN pragma_table_xinfo(t.name) AS c
         LEFT JOIN sqlite_sequence AS s ON s.name = t.name
-        WHERE t.type = 'table' AND c.hidden = 0
+        WHERE t.name IN (SELECT value FROM json_each($1)) AND c.hidden = 0
         UNION ALL VALUES ('desk_words', 'rowid', '', 1, NULL)"""
     numbered = ""
 
