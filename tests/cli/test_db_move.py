@@ -12,7 +12,7 @@ import pytest
 from mail.client import MAILClient
 from mail.db.sqlite.lock import DatabaseLock
 from tests.cli.conftest import Mail
-from tests.cli.test_server_process import quick, serving
+from tests.cli.test_server_process import Place, quick, serving
 from tests.support.postgres import PASSWORD, execute, query
 
 ALICE = ("token", "create", "--role", "user", "--id", "alice")
@@ -104,20 +104,19 @@ def test_a_file_in_use_is_no_target(mail: Mail, tmp_path: Path) -> None:
 
 
 @pytest.mark.e2e
-async def test_a_server_is_neither_exported_over_nor_started_on_part_of_an_import(
-    tmp_path: Path, dsn: str
-) -> None:
-    """The target of an import has no server, and gets none before the import has ended."""
+async def test_no_server_works_on_the_target_of_an_import(tmp_path: Path, dsn: str) -> None:
+    """An import refuses a database with a server, and a server one with part of an import."""
     async with serving(tmp_path) as place:
         async with MAILClient(place.url, place.token("alice"), config=quick()) as client:
             assert "42" in (await client.post_message("What is 6 * 7?"))["response"]
         done = await asyncio.to_thread(place.run, "db", "export", "all.jsonl")
         assert done.returncode == 0, done.stderr
-        done = await asyncio.to_thread(place.run, "db", "import", "all.jsonl")
-        assert done.returncode == 1
-        assert "in use by the process with pid" in done.stderr
+        await check_refused_in_use(place, "sqlite:///mail.db")
         await place.stop()
-    assert place.run("db-init", "--store", dsn).returncode == 0
+        place.flags = ("--store", dsn)
+        await place.start()
+        await check_refused_in_use(place, dsn)
+        await place.stop()
     execute(dsn, "INSERT INTO schema_version (version, name) VALUES (-1, 'other 7')")
     for words in (["server"], ["db-init"], ["db", "export", "x.jsonl"], ["token", "list"]):
         done = place.run(*words, "--store", dsn)
@@ -126,3 +125,8 @@ async def test_a_server_is_neither_exported_over_nor_started_on_part_of_an_impor
     done = place.run("db", "import", "all.jsonl", "--store", dsn)
     assert (done.returncode, "part of another file" in done.stderr) == (1, True)
     assert PASSWORD not in done.stderr
+
+
+async def check_refused_in_use(place: Place, store: str) -> None:
+    done = await asyncio.to_thread(place.run, "db", "import", "all.jsonl", "--store", store)
+    assert (done.returncode, "the database is in use by" in done.stderr) == (1, True), done.stderr

@@ -12,7 +12,7 @@ from mail.cli.common import DONE, FAILED, cleaned, configured, tell
 from mail.cli.stores import STORE, missing_database, opened, server_settings
 from mail.cli.table import CONFIG, JSON, Group, Namespace, argument, command, option
 from mail.config.env import DATABASE_URL, setting
-from mail.errors import ConfigError, StoreError
+from mail.errors import ConfigError, StoreError, StoreLocked
 
 _SCHEMES = ("postgresql:", "postgres:")
 
@@ -77,9 +77,8 @@ async def export(arguments: Namespace) -> int:
             return DONE
         with new_file(Path(arguments.file)) as unfinished, unfinished.open("wb") as file:
             rows = await export_file(store, file)
-    return tell(
-        arguments, {"file": arguments.file, "rows": rows}, f"{arguments.file}: {rows:,} rows"
-    )
+    answer = {"file": arguments.file, "rows": rows}
+    return tell(arguments, answer, f"{arguments.file}: {rows:,} rows")
 
 
 @db.add(
@@ -91,18 +90,18 @@ async def export(arguments: Namespace) -> int:
 )
 async def import_(arguments: Namespace) -> int:
     """Fill the server's database, or go on with that, and check it."""
+    from mail.db.inspect import live_server
     from mail.db.move import REGISTRY, import_file, whole_file
-    from mail.db.records import SwarmClaim
     from mail.db.urls import open_store
 
     url = server_settings(arguments)[0]
     header, end = whole_file(arguments.file)
-    swarms = header["swarms"]
-    store = open_store(url, claim=SwarmClaim(swarms[0], lambda: None) if swarms else None)
+    for swarm in header["swarms"]:
+        if server := await live_server(url, swarm):
+            raise StoreLocked(f"the database is in use by {server}; stop it first")
+    store = open_store(url)
     await store.driver.open()
     try:
-        for swarm in swarms:
-            await store.claim_swarm(swarm)
         rows = await import_file(store, arguments.file, header, end)
     finally:
         await store.close()
