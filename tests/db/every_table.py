@@ -8,7 +8,7 @@ from typing import Any, Final
 from mail.db.driver import Batch, Query, Verb
 from mail.db.store import Store
 
-PROCESSES: Final = {"duties", "nodes", "relayed", "schema_version", "writers"}
+PROCESSES: Final = {"announcements", "duties", "nodes", "relayed", "schema_version", "writers"}
 """The tables whose rows are not moved."""
 
 ROWS: Final = 130

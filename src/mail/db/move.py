@@ -178,7 +178,11 @@ class MoveVerbs(Verbs):
 
     @write
     def end_import(self, numbers: Mapping[str, int]) -> Verb[None]:
-        """Open the database to stores. No table gives a number again, up to those named here."""
+        """Open the database to stores. No table gives a number again, up to those named here.
+
+        Running tasks are taken up like those of a process that is gone.
+        """
+        yield Change("UPDATE tasks SET node = 'exported' WHERE is_running")
         for table, columns in (yield from self._tables()).items():
             if columns.numbered or table in numbers:
                 last = numbers.get(table, 0)

@@ -69,6 +69,7 @@ RunMode = Literal["continuous", "manual"]
 """Whether agents take their mail as it comes, or when a driver steps them."""
 
 _HAND_OVER_SECONDS: Final = 0.1
+_MANY: Final = 1000
 
 
 class MAILRuntime(Federation, RuntimeViews):
@@ -290,7 +291,7 @@ class MAILRuntime(Federation, RuntimeViews):
         """
         await self.start()
         tasks, most = self._context.active_tasks, self._context.settings.queue_after
-        room = 0 if most is None else most - len(tasks)
+        room = _MANY if most is None else most - len(tasks)
         if room <= 0:
             return 0
         taken = await self._context.store.take_queued(self._context.owner, room)

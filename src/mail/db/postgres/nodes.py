@@ -38,11 +38,15 @@ logger = logging.getLogger(__name__)
 
 
 async def nodes_at_work(connection: Connection) -> list[Node]:
-    """Return the processes that share a database, oldest first; none before it has the table."""
+    """Return the processes that share a database, oldest first; none before it has the table.
+
+    Those that have died on this machine are left out, though their time has not run out yet.
+    """
     if await connection.fetchval("SELECT to_regclass('nodes') IS NULL"):
         return []
-    text = nodes_text(PostgresDialect.alive)
-    return [Node(*row) for row in await connection.fetch(text)]
+    found, here = await connection.fetch(nodes_text(PostgresDialect.alive)), socket.gethostname()
+    nodes = [Node(*row) for row in found]
+    return [node for node in nodes if node.host != here or _is_there(node.pid)]
 
 
 class Membership:
@@ -66,7 +70,7 @@ class Membership:
         async with borrowed(self._pool, ANSWER_SECONDS) as connection:
             await connection.execute(_CLEAR)
             for other, pid in await connection.fetch(_OF_HOST, host):
-                if other not in _HERE and not _is_at_work(pid):
+                if other not in _HERE and (pid == os.getpid() or not _is_there(pid)):
                     await connection.execute(_LEAVE, other)
             self.alone = await connection.fetchval(_BEAT, *self._row)
         self._beating = asyncio.create_task(self._beat(), name="heartbeat")
@@ -91,12 +95,12 @@ class Membership:
                 logger.warning("no heartbeat: %s", as_store_error(error))
 
 
-def _is_at_work(pid: int) -> bool:
-    """Tell whether another process of this host has a number."""
+def _is_there(pid: int) -> bool:
+    """Tell whether a process of this host has a number."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
-    return pid != os.getpid()
+        pass
+    return True
