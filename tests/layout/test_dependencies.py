@@ -19,11 +19,13 @@ KEYRING = [Requirement(text) for text in PROJECT["optional-dependencies"]["keyri
 S3 = [Requirement(text) for text in PROJECT["optional-dependencies"]["s3"]]
 EMAIL = [Requirement(text) for text in PROJECT["optional-dependencies"]["email"]]
 GOOGLE = [Requirement(text) for text in PROJECT["optional-dependencies"]["email-google"]]
+OTEL = [Requirement(text) for text in PROJECT["optional-dependencies"]["otel"]]
 VERTEX = [Requirement(text) for text in PROJECT["optional-dependencies"]["vertex"]]
 EXTRAS = {
     "keyring": KEYRING,
     "email": EMAIL,
     "email-google": GOOGLE,
+    "otel": OTEL,
     "s3": S3,
     "vertex": VERTEX,
 }
@@ -56,7 +58,7 @@ def test_every_direct_dependency_is_used_by_the_package() -> None:
     known = packages_distributions()
     used = {canonicalize_name(one) for module in imported() for one in known.get(module, ())}
     assert names(DIRECT) - used == LOADED_BY_OTHERS
-    assert names([*KEYRING, *EMAIL, *GOOGLE, *S3, *VERTEX]) <= used
+    assert names([*KEYRING, *EMAIL, *GOOGLE, *OTEL, *S3, *VERTEX]) <= used
 
 
 def test_the_contributors_page_tells_what_each_is_for() -> None:

@@ -6,9 +6,12 @@ A reply that the provider broke off to go on is joined.
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
+from opentelemetry.trace import Span
+
+from mail import traces
 from mail.core.agents import AgentOutput
 from mail.core.call_context import StreamSink, current_call
 from mail.core.tools.call import AgentToolCall
@@ -452,11 +455,54 @@ class _Rest:
 async def _one(
     model: ChatModel, request: ModelRequest, sink: StreamSink, report: Report
 ) -> ModelReply:
-    reply = await collect(model.stream(request), sink, current_call().max_reply_bytes)
+    call, settings = current_call(), request.settings
+    given = {"max_tokens": settings.max_tokens, **settings.sampling}
+    with traces.chat_span(request.model, call.task_id, given) as span:
+        reply = await collect(model.stream(request), sink, call.max_reply_bytes)
+        if span.is_recording():
+            _note(span, request, reply)
     if reply.usage is not None:
         report(request.model, reply.usage)
     maker = reader_of(request)
     return replace(reply, items=marked(reply.items, maker), maker=maker)
+
+
+def _note(span: Span, request: ModelRequest, reply: ModelReply) -> None:
+    """Note on the span of a model call what came of it, and what was said if that is wanted."""
+    usage, finish = reply.usage, reply.finish or ""
+    if finish:
+        span.set_attribute("gen_ai.response.finish_reasons", [finish])
+    if usage is not None:
+        span.set_attribute("gen_ai.usage.input_tokens", usage.prompt_tokens)
+        span.set_attribute("gen_ai.usage.output_tokens", usage.completion_tokens)
+        span.set_attribute("gen_ai.usage.cache_read.input_tokens", usage.cached_tokens)
+        span.set_attribute("gen_ai.usage.reasoning.output_tokens", usage.reasoning_tokens)
+    if traces.wants_content(span):
+        asked = [_shown(each) for each in request.messages]
+        told = [{"role": "assistant", "content": reply.text}, *map(asdict, reply.calls)]
+        said = [part for each in told for part in _shown(each)["parts"]]
+        answer = {"role": "assistant", "parts": said, "finish_reason": finish}
+        system = _shown({"content": request.system})["parts"]
+        traces.add_content(
+            span, system_instructions=system, input__messages=asked, output__messages=[answer]
+        )
+
+
+def _shown(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry of a history, in any of its formats, as a message of the conventions."""
+    content, parts = entry.get("content"), []
+    call_id = entry.get("tool_call_id") or entry.get("call_id") or entry.get("id")
+    if entry.get("role") == "tool" or "output" in entry:
+        answer = entry.get("output", content)
+        parts = [{"type": "tool_call_response", "id": call_id, "response": answer}]
+    elif "arguments" in entry:
+        named = {"name": entry.get("name"), "arguments": entry["arguments"]}
+        parts = [{"type": "tool_call", "id": call_id, **named}]
+    elif content:
+        parts = [{"type": "text", "content": content}] if isinstance(content, str) else content
+    for call in entry.get("tool_calls") or ():
+        parts = [*parts, *_shown({**call, **call.get("function", {})})["parts"]]
+    return {"role": entry.get("role") or "assistant", "parts": parts}
 
 
 def _unfinished(reply: ModelReply) -> bool:

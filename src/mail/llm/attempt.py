@@ -17,6 +17,7 @@ from mail.llm.retry import RetryPolicy, Sleep, answered
 from mail.llm.silence import Patience, Silence, too_late
 from mail.llm.streams import check_finished, close_stream
 from mail.llm.wires import decoder_of
+from mail.traces import note_response
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,7 @@ class LibraryModel(ABC):
             with asking(made.name), watch.hearing(made.provider), watch:
                 stream = await made.open()
                 piece = await anext(stream, None)  # LiteLLM asks Gemini only now
+            note_response(piece)
             while piece is not None:
                 made.guard.check()
                 delta = decode(piece)

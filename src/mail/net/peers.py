@@ -13,6 +13,7 @@ from email.utils import parsedate_to_datetime
 from http.client import responses
 from typing import TYPE_CHECKING, Any, Final
 
+from mail import traces
 from mail.egress.bodies import LimitedBody, read_body
 from mail.egress.client import (
     Resolve,
@@ -167,6 +168,7 @@ class PeerAccess:
 
         if content is not None:
             headers = {**headers, **await self._signature(method, url, content)}
+            headers |= traces.noted({})  # of a person who asks another swarm
         limits = httpx.Timeout(idle_seconds, connect=_CONNECT_SECONDS, pool=None)
         request = guarded_request(
             client, method, url, headers=headers, content=content, timeout=limits
@@ -245,6 +247,7 @@ class PeerAccess:
 
         content = to_json(body)
         headers = bearer(token, "application/json") | await self._signature("POST", url, content)
+        headers |= traces.headers(body["message"]["payload"].get("routing_info") or {})
         try:
             answer = await posts.post(url, headers, content, seconds=seconds, max_bytes=max_bytes)
         except NotPublic as error:

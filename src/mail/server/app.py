@@ -61,6 +61,7 @@ from mail.server.routes.responses import shaped_for_path
 from mail.server.routing import MAILRoute
 from mail.server.state import ServerState
 from mail.stdlib.settings import check_settings, stray_files
+from mail.traces import export
 
 if TYPE_CHECKING:
     from mail.api import MAILSwarmTemplate
@@ -99,6 +100,8 @@ _SUGGESTED: Final = {
 """A provider's key to a model that goes with it."""
 
 
+_TRACED: Final = ("/message", "/responses", "/v1/responses", "/interswarm/message", "/mcp")
+"""Paths of requests that begin runs: FastAPI makes spans of these, and none of polls."""
 _NO_PAGES: Final[dict[str, Any]] = dict.fromkeys(("docs_url", "redoc_url", "openapi_url"))
 """Ours are served by routes of their own."""
 
@@ -137,6 +140,14 @@ def create_app(
         title="MAIL",
         lifespan=_lifespan(owned, template is None and serves_example(config.swarm)),
         redirect_slashes=False,
+        telemetry={
+            "logs": False,
+            "metrics": False,
+            "operation_spans": False,
+            "exclude": lambda scope: (
+                scope.get("path") not in _TRACED or scope.get("method") != "POST"
+            ),
+        },
         **_NO_PAGES,
     )
     app.router.route_class = MAILRoute
@@ -201,6 +212,9 @@ def _lifespan(
         state: ServerState = app.state.mail
         async with AsyncExitStack() as stack:
             await state.prepare()
+            end = export(state.template.name, state.store.driver.node)
+            if end is not None:
+                stack.push_async_callback(end)
             await state.store.open()
             if example:
                 swarm = state.config.swarm

@@ -9,7 +9,7 @@ the query string and without headers.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Final
 
@@ -36,6 +36,7 @@ from mail.server.errors import (
     mail_error_response,
 )
 from mail.server.exchange import Exchange
+from mail.traces import continued
 
 MAX_HEADER_BYTES: Final = 16 * 1024
 MAX_HEADERS: Final = 100
@@ -153,8 +154,10 @@ class EdgeMiddleware:
         exchange = Exchange(scope, send, self._working, self._clock, self._strangers)
         before = begin(LogContext(request_id=exchange.id))
         exchange.client.begin()
+        traced = continued(exchange.given) if b"traceparent" in exchange.given else nullcontext()
         try:
-            await self._serve(scope, receive, exchange)
+            with traced:
+                await self._serve(scope, receive, exchange)
         finally:
             exchange.client.end(exchange.left)
             self._working.discard(exchange)

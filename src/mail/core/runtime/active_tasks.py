@@ -26,8 +26,11 @@ from mail.core.usage import Spending, Usage
 from mail.db.calls import CallRow
 from mail.db.records import NO_CLAIM, EventRow, TaskClaim, TaskRow
 from mail.errors import TaskPaused
+from mail.traces import failed
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import Span, SpanContext
+
     from mail.core.addresses import MAILAddress
     from mail.core.wire import MAILMessage
 
@@ -317,6 +320,8 @@ class ActiveTask(TaskMemory):
     itself (it counts as arriving).
     ``steps_due`` maps the ids of manual steps to where their callers wait for the agent's words.
     ``request_id`` is that of the newest request, for the log.
+    ``trace`` is the root of its trace, where that is known, and ``run`` the span of a run that a
+    caller has begun here.
     ``void`` tells that it was deleted, or taken up by another process: its turns commit nothing.
     ``claim`` is what the next commit is to prove.
     ``bytes`` is about what its records take, as the newest commit said.
@@ -336,6 +341,8 @@ class ActiveTask(TaskMemory):
     claim: TaskClaim = NO_CLAIM
     away: list[str] = field(default_factory=list)
     request_id: str = ""
+    trace: "SpanContext | None" = None
+    run: "Span | None" = None
     steps_due: dict[str, "asyncio.Future[MAILMessage]"] = field(default_factory=dict)
     bytes: int = 0
     _spending: tuple[str, Spending] = ("", Spending({}, {}))
@@ -355,6 +362,14 @@ class ActiveTask(TaskMemory):
         if memory.peering is not None:
             self.peering = self.peering or memory.peering
             self.peering.adopt(memory.peering)
+
+    def end_span(self, failure: str = "") -> None:
+        """End the span of its run, if it has one; ``failure`` is how the run has failed."""
+        run, self.run = self.run, None
+        if run is not None:
+            if failure:
+                failed(run, failure)
+            run.end()
 
     @property
     def is_owed(self) -> bool:

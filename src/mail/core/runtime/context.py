@@ -24,9 +24,12 @@ from mail.db.desk import PARTICIPANT_ROLE
 from mail.db.records import Owner
 from mail.db.store import Store
 from mail.services.event_log import EventLog
+from mail.traces import tracer
 
 if TYPE_CHECKING:
     import asyncio
+
+    from opentelemetry.trace import Tracer
 
 _FOLLOW_SECONDS: Final = 0.2
 _HEARING_SECONDS: Final = 5.0
@@ -127,7 +130,7 @@ class RuntimeContext:
 
     ``subjects`` add to the changes of tasks. ``wake`` is called when there may be mail to work on.
     ``start`` opens the store and takes up unfinished tasks, the first time.
-    ``under_way`` are changes whose callers have left.
+    ``under_way`` are changes whose callers have left. ``tracer`` makes spans, if anything does.
     """
 
     owner: Owner
@@ -146,6 +149,7 @@ class RuntimeContext:
     wake: Callable[[], None] = lambda: None
     start: Callable[[], Awaitable[None]]
     under_way: set["asyncio.Task[None]"] = field(default_factory=set)
+    tracer: "Tracer | None" = field(default_factory=tracer)
 
     def follow_seconds(self, task_id: str) -> float:
         """Return after how long a stream of a task looks for events that others have stored."""
@@ -184,6 +188,7 @@ class RuntimeContext:
             return
         if self.active_tasks.get(task.task_id) is not task:
             return
+        task.end_span()  # if it goes on, something has to come from elsewhere before
         self.mailbox.drop(task.task_id)
         self.histories.forget(task.task_id)
         for forgotten in self.active_tasks.remove(task):

@@ -22,6 +22,7 @@ from mail.core.tools.call import AgentToolCall
 from mail.db.calls import CallRow
 from mail.db.desk import LetterRow
 from mail.db.records import Delivery, EventRow, HistoryRow, OutboxRow
+from mail.traces import noted
 
 _SENDER_TIER: Final[Mapping[str, int]] = {"system": 1, "admin": 2, "user": 2}
 _KIND_TIER: Final[Mapping[str, int]] = {
@@ -112,6 +113,8 @@ class MailDelivery:
             silent: Leave out its event.
             to: Its local recipients, where they do not follow from the message alone.
         """
+        if self.context.tracer is not None:
+            envelope = envelope._replace(routing_info=noted(envelope.routing_info))
         tier = tier_of(envelope)
         payload = envelope.to_json()
         instruction = control.to_json() if control else None

@@ -176,6 +176,9 @@ class Endings:
         Whose end it is must follow from the log alone: that is where repeats find it.
         """
         task, last_event = change.task, change.last_event
+        status = ending.result.status
+        if task.row.state is not TaskState.RUNNING:
+            task.end_span(status.value if status in _FAILED else "")
         due = [
             waiter
             for waiter in task.waiters

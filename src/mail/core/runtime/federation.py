@@ -30,6 +30,7 @@ from mail.core.tasks import TaskState
 from mail.db.commit import Commit
 from mail.db.ledger import LedgerPart
 from mail.db.records import OutboxRow, TaskRow
+from mail.traces import noted
 
 if TYPE_CHECKING:
     from mail.core.wire import MAILInterswarmMessage
@@ -75,6 +76,8 @@ class FederationSubject(TaskSubject):
 
         No agent hears what becomes of mail ``by_runtime``.
         """
+        if self.context.tracer is not None:
+            envelope = envelope._replace(routing_info=noted(envelope.routing_info))
         task, owner, rows = mail.task, self.context.owner, []
         contributors = with_runner(task.row.task_contributors, str(owner))
         for peer in remote_swarms(envelope, owner.swarm):

@@ -34,6 +34,7 @@ from mail.core.runtime.set_aside import SetAside
 from mail.core.runtime.settings import UNSET, RuntimeSettings, Unset
 from mail.core.runtime.subjects import together
 from mail.core.runtime.submission import RunRequest, Submissions
+from mail.core.runtime.task_traces import traced_turns
 from mail.core.runtime.teams import TeamSubject
 from mail.core.runtime.tool_dispatch import ToolDispatcher
 from mail.core.runtime.transaction import log_reports
@@ -203,7 +204,7 @@ class MAILRuntime(Federation, RuntimeViews):
         context.wake = self._scheduler.pump
         tool_dispatcher = ToolDispatcher(context)
         turns = TurnRunner(context, tool_dispatcher, self._turn_end)
-        self._scheduler.run_turn = turns.run
+        self._scheduler.run_turn = traced_turns(context, turns.run)
         loader = TaskLoader(context, mail_delivery, self._turn_end)
         self._submissions = Submissions(context, mail_delivery, self._turn_end, loader)
         self.peers = PeerDoor(
@@ -388,6 +389,7 @@ class MAILRuntime(Federation, RuntimeViews):
             for waiter in list(task.waiters):
                 waiter.fail(ShuttingDown(task.task_id))
             self._context.subjects.stopped(task)
+            task.end_span()
         self._context.events.close()
         self.shutdown_event.set()
 

@@ -22,6 +22,7 @@ from mail.core.runtime.peering import swarm_of
 from mail.core.runtime.policy import local_recipients
 from mail.core.runtime.recovery import TaskLoader
 from mail.core.runtime.settings import UNSET, Unset
+from mail.core.runtime.task_traces import in_run
 from mail.core.runtime.tool_dispatch import is_long
 from mail.core.runtime.transaction import (
     TaskChange,
@@ -180,11 +181,12 @@ class Submissions:
             _check_offer(request.offer, self.context)
         async with self.hold(envelope.task_id, new=request.resume_from is None) as task:
             task.request_id = current().request_id or task.request_id
-            if request.resume_from == BREAKPOINT:
-                async with TaskChange(self.context, task, patient=False) as change:
-                    self.resume(change, request)
-                return change.waiter
-            return await self._deliver(task, envelope, request)
+            async with in_run(self.context, task):
+                if request.resume_from == BREAKPOINT:
+                    async with TaskChange(self.context, task, patient=False) as change:
+                        self.resume(change, request)
+                    return change.waiter
+                return await self._deliver(task, envelope, request)
 
     @from_outside
     async def begin(self, request: RunRequest) -> IdempotencyRow:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
 
+from mail import traces
 from mail.core.actions import ActionCore
 from mail.core.call_context import current_call, enter_call
 from mail.core.compose import Subject
@@ -234,6 +235,16 @@ class ToolDispatcher:
         )
 
     async def _execute(self, action: ActionCore, call: AgentToolCall) -> tuple[str, str]:
+        with traces.tool_span(call.tool_name, call.tool_call_id) as span:
+            status, text = await self._executed(action, call)
+            if status != "success":
+                traces.failed(span, "tool_error")
+            if traces.wants_content(span):
+                used, came = call.tool_args, text
+                traces.add_content(span, tool__call__arguments=used, tool__call__result=came)
+        return status, text
+
+    async def _executed(self, action: ActionCore, call: AgentToolCall) -> tuple[str, str]:
         override = self.context.status.action_override
         try:
             status, result = await action.execute(call, self.context.parts.actions, override)

@@ -8,6 +8,7 @@ task's state. Streams, waiters and the scheduler hear of it after the commit.
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from weakref import WeakKeyDictionary
 
+from opentelemetry.trace import get_current_span
 from pydantic_core import to_json
 
 from mail.core.addresses import create_agent_address
@@ -50,6 +52,7 @@ from mail.core.usage import Usage
 from mail.db.records import EventRow, JournalRow
 from mail.errors import AgentError, MAILError, ModelError, StoreConflict, StoreError, ToolError
 from mail.redaction import logged, redact_foreign
+from mail.traces import failed
 
 logger = logging.getLogger(__name__)
 
@@ -629,6 +632,8 @@ class TurnRunner:
     async def _fail(self, turn: Turn, reason: str, *, dead: bool = False) -> None:
         """End a turn that failed; with ``dead`` its mail is set aside."""
         turn_result, reason = TurnResult(turn.task.now), storable(redact_foreign(reason))
+        if self.context.tracer is not None:
+            failed(get_current_span(), sys.exception())
         if dead:
             text = f"mail {turn.seq} of agent {turn.agent} is set aside: {reason}"
             told = {"caller": turn.agent, "number": turn.seq, "reason": reason}
