@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from mail import metrics
 from mail.core.tasks import TaskState
 from mail.db.commit import Commit
 from mail.db.postgres.driver import PostgresStore
@@ -43,6 +44,21 @@ async def test_a_task_at_work_is_left_to_who_has_it_and_is_taken_up_when_they_ar
     assert await second.orphans("alpha") == [(OWNER, ROW)]
     assert await second.claim_task(OWNER, "t1") == (ROW, TaskClaim(2, held=True))
     assert await second.orphans("alpha") == []
+
+
+async def test_nodes_and_what_they_take_up_are_counted(
+    stores: tuple[PostgresStore, PostgresStore],
+) -> None:
+    first, second = stores
+    assert (await second.figures("alpha")).nodes == 2
+    await first.commit(Commit(OWNER, ROW, new=True, claim=TaskClaim()))
+    await first.close()
+    assert (await second.figures("alpha")).nodes == 1
+    claims, takeovers = metrics.CLAIMS.values[()], metrics.TAKEOVERS.values[()]
+    await second.claim_task(OWNER, "t1")
+    await second.claim_task(OWNER, "t1")  # its own
+    assert metrics.CLAIMS.values[()] == claims + 2
+    assert metrics.TAKEOVERS.values[()] == takeovers + 1
 
 
 async def test_a_process_that_says_nothing_for_six_seconds_is_dead_until_it_speaks_again(

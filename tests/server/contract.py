@@ -271,6 +271,7 @@ TABLE = [
     Row("GET", "/openapi.yaml", PUBLIC, DOCUMENT),
     Row("GET", "/openapi.json", PUBLIC, DOCUMENT),
     Row("GET", "/whoami", ANYONE, GetWhoamiResponse),
+    Row("GET", "/metrics", ADMIN, PAGE),
     Row("GET", "/status", PEOPLE, GetStatusResponse),
     Row(
         *("POST", "/message", PEOPLE, PostMessageResponse, {"subject": "Hi", "body": "hello"}),

@@ -38,7 +38,7 @@ async def test_a_store_that_does_not_answer_makes_the_server_degraded(
 
 
 async def test_however_many_ask_the_store_is_asked_once(
-    client: httpx.AsyncClient, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    store: MemoryStore, template: Template, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
     find = store.find_token
@@ -50,7 +50,9 @@ async def test_however_many_ask_the_store_is_asked_once(
 
     monkeypatch.setattr(store, "find_token", counted)
     monkeypatch.setattr("mail.server.state._LOOK_SECONDS", 3600.0)
-    answers = await asyncio.gather(*(client.get("/health") for _ in range(20)))
+    app = create_app(config(), template=template, store=store)  # type: ignore[arg-type]
+    async with serving(app) as client:
+        answers = await asyncio.gather(*(client.get("/health") for _ in range(20)))
     assert {answer.status_code for answer in answers} == {200}
     assert len(asked) == 1
 

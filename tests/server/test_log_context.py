@@ -101,15 +101,22 @@ async def test_a_failing_agent_and_a_stranger_are_told_apart(
     assert TOKENS["bob"] not in log.getvalue()
 
 
-async def test_a_conversation_is_a_line_per_request_not_per_event(
+async def test_a_conversation_is_a_line_per_request_and_run_not_per_event(
     client: httpx.AsyncClient, log: io.StringIO
 ) -> None:
     body = {"body": "hello", "stream": True}
     answer = await client.post("/message", json=body, headers=bearer("alice"))
     assert answer.text.count("event:") > 2
-    while not lines(log, level="INFO"):  # written when the answer has gone
+    while not lines(log, logger="mail.server.access"):  # written when the answer has gone
         await asyncio.sleep(0.01)
-    assert len(lines(log, level="INFO")) == 1
+    ours = [line for line in lines(log, level="INFO") if line["logger"].startswith("mail.")]
+    assert [line["logger"] for line in ours] == [
+        "mail.core.runtime.run_figures",
+        "mail.server.access",
+    ]
+    ended, _ = ours
+    assert (ended["caller_id"], ended["outcome"], ended["turns"]) == ("alice", "completed", 1)
+    assert ended["task_id"] and ended["request_id"] == answer.headers["X-Request-ID"]
 
 
 async def test_a_drain_is_nobodys_even_when_its_signal_comes_in_a_turn(

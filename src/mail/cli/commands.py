@@ -25,6 +25,7 @@ from mail.cli import (
     swarms,
     tasks,
     token,
+    top,
     undelivered,
 )
 from mail.cli.common import DONE, FAILED, INTERRUPTED, USAGE, cleaned, tell
@@ -77,6 +78,7 @@ COMMANDS: Final[Sections] = MappingProxyType(
             "token": ("create, list and revoke access tokens", token.token),
         },
         "Look after what it does": {
+            "top": ("show what a server does at the moment", top.top),
             "tasks": ("list, show, cancel and delete tasks", tasks.tasks),
             "nodes": ("list the processes that share the server's database", ping.nodes),
             "outbox": (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 from mail.client.desk import DeskClient
-from mail.client.http import query_of, segment
+from mail.client.http import client_errors, query_of, segment
 from mail.client.stream import EventStream
 from mail.errors import ClientDecodeError, ClientError, ClientHTTPError, ProtocolError
 from mail.net.types import (
@@ -117,6 +117,12 @@ class MAILClient(DeskClient):
     async def get_status(self) -> GetStatusResponse:
         """Return the state of the swarm and of the caller's instance (``GET /status``)."""
         return await self._ask(GetStatusResponse, "GET", "/status")
+
+    async def get_metrics(self) -> str:
+        """Return figures in Prometheus' text format (``GET /metrics``; admins only)."""
+        response = await self._open_stream("GET", "/metrics", kinds=("text/plain",))
+        async with client_errors(), response:
+            return await response.text()
 
     async def get_whoami(self) -> GetWhoamiResponse:
         """Return who the caller is (``GET /whoami``)."""

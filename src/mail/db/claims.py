@@ -8,6 +8,7 @@ docs/database.md.
 from collections.abc import Sequence
 from typing import Any, Final
 
+from mail import metrics
 from mail.core.tasks import TaskState
 from mail.db.driver import Change, Query, Verb, Verbs, read, write
 from mail.db.records import Owner, TaskClaim, TaskRow
@@ -46,7 +47,11 @@ class ClaimVerbs(Verbs):
         if node and node != self.driver.node and alive:
             raise TaskElsewhere(task_id)
         if node or row.state is TaskState.RUNNING:  # no model may be asked before it is taken
-            return await self._take(owner, task_id, claim.epoch)
+            taken = await self._take(owner, task_id, claim.epoch)
+            metrics.CLAIMS.add()
+            if node not in ("", self.driver.node):
+                metrics.TAKEOVERS.add()
+            return taken
         return row, claim
 
     @read

@@ -20,7 +20,7 @@ from mail.core.large import in_turn, turn_of
 from mail.core.tasks import TaskState
 from mail.db.calls import CallRow, put_calls
 from mail.db.desk import DeskPost, ShownRow, add_letters, note_shown
-from mail.db.driver import Batch, Change, Insert, Query, RowChange, TaskPlace, Verb, Verbs
+from mail.db.driver import Batch, Change, Insert, Query, RowChange, TaskPlace, Verb, Verbs, timed
 from mail.db.keys import key_size, put_key
 from mail.db.ledger import LedgerPart, write_ledger
 from mail.db.outbox import change_outbox
@@ -226,7 +226,8 @@ class CommitVerbs(Verbs):
                 short = await in_turn(length, partial(lifted, commit))
                 records = _records(short.commit)
             size = text_size("".join(records)) + _ROW_BYTES * len(records)
-            return await self.driver.transaction(partial(self._commit, commit, short, size))
+            work = self.driver.transaction(partial(self._commit, commit, short, size))
+            return await timed("commit", work)
 
     def _commit(self, commit: Commit, short: ShortCommit, size: int) -> Verb[Receipt]:
         mail, swarm = commit.inbox, commit.owner.swarm

@@ -12,8 +12,9 @@ database" of docs/database.md tells how to add one.
 import asyncio
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from functools import partial, wraps
+from time import perf_counter
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -26,6 +27,7 @@ from typing import (
     TypeVar,
 )
 
+from mail import metrics
 from mail.errors import StoreError
 
 if TYPE_CHECKING:
@@ -152,7 +154,7 @@ def read(
 
     @wraps(verb)
     async def run(self: V, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self.driver.read(partial(verb, self, *args, **kwargs))
+        return await timed("read", self.driver.read(partial(verb, self, *args, **kwargs)))
 
     return run
 
@@ -164,9 +166,19 @@ def write(
 
     @wraps(verb)
     async def run(self: V, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self.driver.transaction(partial(verb, self, *args, **kwargs))
+        work = self.driver.transaction(partial(verb, self, *args, **kwargs))
+        return await timed("write", work)
 
     return run
+
+
+async def timed(operation: str, work: Awaitable[T]) -> T:
+    """Await a read or a transaction, and count how long it took."""
+    began = perf_counter()
+    try:
+        return await work
+    finally:
+        metrics.STORE_SECONDS.observe(perf_counter() - began, operation)
 
 
 class Matching(NamedTuple):

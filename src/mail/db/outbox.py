@@ -17,7 +17,7 @@ from mail.db.rows import (
 )
 from mail.db.texts import whole_rows
 
-_SENT_HERE: Final = f"(swarm_name = $1 OR {BURIED} AND caller_id = $1 AND {LAST_WORDS})"
+SENT_HERE: Final = f"(swarm_name = $1 OR {BURIED} AND caller_id = $1 AND {LAST_WORDS})"
 """Of mail for peers of one swarm."""
 
 _FIRST_WAITING: Final = """
@@ -34,7 +34,7 @@ _RETRY: Final = f"""
 UPDATE outbox
 SET state = 'waiting', attempts = 0, next_at = '', last_error = '', told = FALSE, created_at = $3
 WHERE id = $2 AND state <> 'delivered' AND EXISTS (
-    SELECT 1 FROM tasks WHERE tasks.key = outbox.task AND {_SENT_HERE})
+    SELECT 1 FROM tasks WHERE tasks.key = outbox.task AND {SENT_HERE})
 """
 
 _CHANGE: Final = """
@@ -94,7 +94,7 @@ class OutboxVerbs(Verbs):
                 which += f" AND (NOT peer {self.sql.among(place)} OR {condition})"
         text = f"""
             {_MAIL} {_FIRST_WAITING}
-            WHERE {_SENT_HERE} AND next_at <= $2{which} ORDER BY outbox.id LIMIT $3"""
+            WHERE {SENT_HERE} AND next_at <= $2{which} ORDER BY outbox.id LIMIT $3"""
         return (yield from self._outbox(text, values))
 
     @read
@@ -104,7 +104,7 @@ class OutboxVerbs(Verbs):
         No text means at once. With ``after``, only later times count.
         """
         later, values = ("", (swarm,)) if after is None else (" AND next_at > $2", (swarm, after))
-        text = f"SELECT min(next_at) {_FIRST_WAITING} WHERE {_SENT_HERE}{later}"
+        text = f"SELECT min(next_at) {_FIRST_WAITING} WHERE {SENT_HERE}{later}"
         ((moment,),) = yield Query(text, values)
         return None if moment is None else str(moment)
 
@@ -131,7 +131,7 @@ class OutboxVerbs(Verbs):
         which = _of_owner(owner, values)
         text = f"""
             {_MAIL} {_WITH_TASKS}
-            WHERE {_SENT_HERE} AND outbox.state = 'delivered' AND outbox.created_at < $2
+            WHERE {SENT_HERE} AND outbox.state = 'delivered' AND outbox.created_at < $2
                 AND outbox.id > $3{which}
             ORDER BY outbox.id LIMIT $4"""
         return (yield from self._outbox(text, values))
@@ -151,7 +151,7 @@ class OutboxVerbs(Verbs):
         which, values = ("", ()) if peer is None else (" AND peer = $4", (peer,))
         text = f"""
             {_MAIL} {_WITH_TASKS}
-            WHERE {_SENT_HERE} AND outbox.id > $2{which} ORDER BY outbox.id LIMIT $3"""
+            WHERE {SENT_HERE} AND outbox.id > $2{which} ORDER BY outbox.id LIMIT $3"""
         return (yield from self._outbox(text, (swarm, after, limit, *values)))
 
     def _outbox(self, text: str, values: Sequence[object]) -> Verb[list[tuple[Owner, OutboxRow]]]:

@@ -4,6 +4,7 @@ from mail.db.calls import CallVerbs
 from mail.db.claims import ClaimVerbs
 from mail.db.commit import CommitVerbs
 from mail.db.desk import LetterVerbs
+from mail.db.figures import FigureVerbs
 from mail.db.files import FileVerbs
 from mail.db.keys import KeyVerbs, TokenVerbs
 from mail.db.ledger import LedgerVerbs
@@ -38,6 +39,7 @@ class Store(
     PreferenceVerbs,
     WebhookVerbs,
     MoveVerbs,
+    FigureVerbs,
 ):
     """Durable state of any number of owners. Methods raise `mail.errors.StoreError`.
 

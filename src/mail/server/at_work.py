@@ -25,11 +25,8 @@ whoever else asks would wait for all of them at each step.
 MAX_WAITING: Final = 1000
 """Further requests of the caller that wait for their turn."""
 
-ALWAYS_ANSWERED: Final = frozenset({"/", "/health"})
-"""Answered however busy the server is: who looks after it must not take it for dead.
-
-Nobody needs a token for them, so they take no place of others' either.
-"""
+ALWAYS_ANSWERED: Final = frozenset({"/", "/health", "/metrics"})
+"""Answered however busy the server is: who looks after it must not take it for dead."""
 _ANONYMOUS_BURST: Final = 500
 """A console is 20 requests without a token, and many of its users may be behind one address."""
 _ANONYMOUS_WAIT: Final = 10.0

@@ -6,6 +6,7 @@ before anything else is read.
 
 import re
 from collections.abc import Callable, Sequence
+from hmac import compare_digest
 from typing import Annotated, Final, TypeVar
 
 from fastapi import Depends, Header, Path, Query
@@ -16,6 +17,7 @@ from starlette.requests import Request
 
 from mail.auth.callers import ROLES, Caller, check_caller_id
 from mail.auth.guards import bearer_token
+from mail.config.env import setting
 from mail.core.interswarm import PEER_ROLE
 from mail.core.schema import MAX_ID
 from mail.errors import Forbidden, ProtocolError
@@ -31,6 +33,7 @@ _FOR_DESK: Final = (
     "the mail desk takes a token of a participant that swarms.json declares (mail token create "
     "--role agent --id NAME --participant)"
 )
+_METRICS_TOKEN: Final = "MAIL_METRICS_TOKEN"  # noqa: S105 - its name
 _EVENT_NUMBER: Final = re.compile(r"[0-9]{0,18}")
 _OWNERS: Final = (*ROLES, PEER_ROLE)
 _OWNER: Final = rf"^({'|'.join(_OWNERS)}):[^\x00-\x1f\x7f-\x9f]{{1,{MAX_ID}}}$"
@@ -208,6 +211,18 @@ class Roles(Audience, SecurityBase):
         return caller_of(request)
 
 
+class Scrapers(Roles):
+    """Administrators, and whoever has the token for the metrics alone, which needs no store."""
+
+    async def admit(self, request: Request) -> None:
+        """Admit that token, else an administrator's; see `Roles.admit`."""
+        own, given = setting(_METRICS_TOKEN), bearer_token(request)
+        if own and compare_digest(given.encode(), own.encode()):
+            exchange_of(request).waited = True  # it is no stranger
+        else:
+            await super().admit(request)
+
+
 class Peers(Roles):
     """Other swarms, where the swarm that is served exchanges mail with them.
 
@@ -273,6 +288,7 @@ PUBLIC: Final = Audience()
 AUTHENTICATED: Final = Roles("admin", "user", "agent")
 PEOPLE: Final = Roles("admin", "user")
 ADMIN: Final = Roles("admin")
+SCRAPERS: Final = Scrapers("admin")
 PEERS: Final = Peers()
 PARTICIPANTS: Final = Mailboxes(PARTICIPANT_ROLE)
 DESK_READERS: Final = Mailboxes(PARTICIPANT_ROLE, "admin")

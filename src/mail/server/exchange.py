@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Scope, Send
 
+from mail import metrics
 from mail.auth.callers import Caller
 from mail.clock import SystemClock
 from mail.redaction import beginning
@@ -23,6 +24,7 @@ REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _ALWAYS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 """Headers of every answer that says nothing else."""
 _LONGEST_METHOD: Final = 32
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _MOST_LEFT: Final = 16 * 1024 * 1024
 """Bytes of a refused body that are still read, so that its client gets to read the answer."""
 _EXCHANGE: Final = "mail.exchange"
@@ -43,6 +45,7 @@ class Exchange:
         caller: The caller, once its token is known to be valid.
         token: That token.
         peer: The swarm that it comes from, if that is another.
+        route: The path of its route, with parameters in braces; ``none`` if there is no such route.
         body: The bytes that were read and not yet decoded.
         body_check: A check of the body before it is decoded.
         held: Called when the request has ended.
@@ -78,6 +81,7 @@ class Exchange:
         self._began = time.monotonic()
         self.caller: Caller | None = None
         self.token = self.peer = ""
+        self.route = "none"
         self.body: bytes | None = None
         self.body_check: Callable[[bytes], None] | None = None
         self.held: list[Callable[[], object]] = []
@@ -151,6 +155,11 @@ class Exchange:
             give_back()
 
     def log(self) -> None:
+        """Count the request, and write its line in the log."""
+        seconds = time.monotonic() - self._began
+        method = self._scope["method"] if self._scope["method"] in _METHODS else metrics.OTHER
+        metrics.REQUESTS.add(method, self.route, str(self._status) if self._status else "none")
+        metrics.REQUEST_SECONDS.observe(seconds, self.route)
         if not _access.isEnabledFor(logging.INFO):
             return
         path = self._scope.get("raw_path") or self._scope["path"].encode("utf-8", "replace")
@@ -158,7 +167,7 @@ class Exchange:
             self._scope["method"][:_LONGEST_METHOD],
             beginning(path.decode("ascii", "backslashreplace")),
             self._status,
-            (time.monotonic() - self._began) * 1000,
+            seconds * 1000,
         )
         # Without a look at the stack for who logs this.
         said = (_access.name, logging.INFO, __file__, 0, "%s %s %s %.1f ms", arguments, None)

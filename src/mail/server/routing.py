@@ -91,7 +91,9 @@ class MAILRoute(APIRoute):
         return handler
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = await self._answer(Request(scope, receive, send))
+        request = Request(scope, receive, send)
+        exchange_of(request).route = self.path_format
+        response = await self._answer(request)
         await response(scope, receive, send)
 
     async def _resolved(self, request: Request) -> Response:

@@ -27,6 +27,7 @@ from mail.net.signatures import SigningKeys
 from mail.net.webhook import WebhookSender, WebhookSettings
 from mail.server.desks import Desks, FileContents
 from mail.server.federation import Federation
+from mail.server.figures import CachedAnswer
 from mail.server.idempotency import Keyed, OwnersLocks
 from mail.server.instances import InstancePool, Served, recover_owners
 from mail.server.intake import Intake
@@ -53,8 +54,8 @@ T = TypeVar("T")
 
 _log = logging.getLogger("mail.server")
 
-_STORE_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 1.0
+_FIGURES_SECONDS: Final = 3.0
 _INSTANCE_IDLE: Final = 600.0
 """Seconds after which the instance of an idle caller is closed."""
 
@@ -68,10 +69,7 @@ class Health:
     """
 
     def __init__(self, store: Store) -> None:
-        self._store = store
-        self._looking = asyncio.Lock()
-        self._look_again = 0.0
-        self._fails = False
+        self._store = CachedAnswer(lambda: store.find_token(""), _LOOK_SECONDS)
         self.set("healthy")
 
     def set(self, status: str) -> str:
@@ -89,17 +87,7 @@ class Health:
 
         It is asked once a second at most, however many want to know.
         """
-        async with self._looking:  # whoever comes meanwhile gets this answer
-            if self._look_again <= time.monotonic():
-                try:
-                    async with asyncio.timeout(_STORE_SECONDS):
-                        await self._store.find_token("")
-                except (StoreError, TimeoutError):
-                    self._fails = True
-                else:
-                    self._fails = False
-                self._look_again = time.monotonic() + _LOOK_SECONDS
-        return self._fails
+        return (await self._store.look()).fails
 
 
 class ServerState:
@@ -119,6 +107,7 @@ class ServerState:
         intake: The reader of their bodies.
         health: The answer of ``GET /health``.
         announcements: What administrators tell one server for all.
+        figures: What is stored, for ``GET /metrics``.
         contents: The contents of files.
         webhook: Sends the messages for the webhook.
         leaving: The server stops soon: new work should go to others.
@@ -142,6 +131,7 @@ class ServerState:
         )
         self.intake = Intake(config.limits, self.quotas, self.large_mail)
         self.health = Health(store)
+        self.figures = CachedAnswer(lambda: store.figures(self.template.name), _FIGURES_SECONDS)
         self.contents = FileContents(config.files, store)
         hook, news = _webhook(config.webhook), WebhookNews(config.webhook.events, self.clock)
         self.webhook = WebhookSender(store, lambda: str(self.template.name), news, hook, self.clock)

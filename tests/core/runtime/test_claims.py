@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from mail import metrics
 from mail.core.runtime import MAILRuntime, RunRequest, runs
 from mail.core.tasks import TaskState
 from mail.db.store import Store
@@ -45,6 +46,7 @@ async def test_who_is_overtaken_stores_nothing_and_whoever_waits_there_gets_the_
 ) -> None:
     """As when a process is frozen, another one takes its task, and then it goes on."""
     monkeypatch.setattr(runs, "_LOOK_SECONDS", 0.1)
+    refused = metrics.REFUSED.values[()]
     frozen, other = Process(store, "the first"), Process(store, "the other")
     run = await frozen.runtime.open_run(RunRequest(message=user_message()))
     streamed = await frozen.runtime.open_run(
@@ -59,6 +61,7 @@ async def test_who_is_overtaken_stores_nothing_and_whoever_waits_there_gets_the_
         while frozen.runtime.open_tasks:
             await asyncio.sleep(0.001)
     assert "another server has taken up task 'task-1'" in caplog.text
+    assert metrics.REFUSED.values[()] == refused + 2  # one for each of its tasks
     other.may_answer.set()
     assert (await answer).body == "from the other"
     events = [event async for event in streamed.events(0.05)]

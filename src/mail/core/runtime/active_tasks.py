@@ -16,6 +16,7 @@ from mail.core.runtime.change_order import ChangeOrder
 from mail.core.runtime.ledger import Ledger, in_swarm, swarm_in
 from mail.core.runtime.mailbox import QueuedMessage
 from mail.core.runtime.peering import Peering, swarm_of
+from mail.core.runtime.run_figures import RunFigures
 from mail.core.runtime.team_waits import TeamWait
 from mail.core.runtime.turn import Control, ManualStep, Origin, Phase
 from mail.core.runtime.waiters import Waiter
@@ -320,11 +321,12 @@ class ActiveTask(TaskMemory):
     itself (it counts as arriving).
     ``steps_due`` maps the ids of manual steps to where their callers wait for the agent's words.
     ``request_id`` is that of the newest request, for the log.
-    ``trace`` is the root of its trace, where that is known, and ``run`` the span of a run that a
+    ``trace`` is the root of its trace, where that is known, and ``span`` that of a run that a
     caller has begun here.
     ``void`` tells that it was deleted, or taken up by another process: its turns commit nothing.
     ``claim`` is what the next commit is to prove.
     ``bytes`` is about what its records take, as the newest commit said.
+    ``run`` has the figures of the run.
     """
 
     fresh: bool
@@ -342,9 +344,10 @@ class ActiveTask(TaskMemory):
     away: list[str] = field(default_factory=list)
     request_id: str = ""
     trace: "SpanContext | None" = None
-    run: "Span | None" = None
+    span: "Span | None" = None
     steps_due: dict[str, "asyncio.Future[MAILMessage]"] = field(default_factory=dict)
     bytes: int = 0
+    run: RunFigures = field(default_factory=RunFigures)
     _spending: tuple[str, Spending] = ("", Spending({}, {}))
 
     def adopt(self, memory: TaskMemory, *, stored: bool) -> None:
@@ -365,11 +368,11 @@ class ActiveTask(TaskMemory):
 
     def end_span(self, failure: str = "") -> None:
         """End the span of its run, if it has one; ``failure`` is how the run has failed."""
-        run, self.run = self.run, None
-        if run is not None:
+        span, self.span = self.span, None
+        if span is not None:
             if failure:
-                failed(run, failure)
-            run.end()
+                failed(span, failure)
+            span.end()
 
     @property
     def is_owed(self) -> bool:

@@ -15,6 +15,7 @@ from mail.core.envelope import Envelope
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.mailbox import Hold
+from mail.core.runtime.run_figures import RunFigures
 from mail.core.runtime.transaction import Ending, TaskChange
 from mail.core.runtime.turn import Control, ControlKind, Phase
 from mail.core.runtime.turn_result import message_event
@@ -171,7 +172,7 @@ class Endings:
         return tuple(mail.seq for mail in waiting if task.is_personal(mail.envelope))
 
     def announce(self, change: TaskChange, ending: Ending) -> None:
-        """Tell streams where they end, and callers how, once it is stored.
+        """Tell streams where they end, callers how, and the log, once it is stored.
 
         Whose end it is must follow from the log alone: that is where repeats find it.
         """
@@ -188,6 +189,9 @@ class Endings:
         ]
         for waiter in due:
             waiter.end(ending.result, last_event)
+        task.run.end(ending.result, task.row.usage)
+        if ending.result.status is not TaskState.PAUSED:
+            task.run = RunFigures(task.row.usage)
 
     def _end(  # noqa: PLR0913 - the parts of an ending, all named
         self,

@@ -21,6 +21,7 @@ from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.ledger import Ledger
 from mail.core.runtime.mailbox import LaneKey, QueuedMessage
 from mail.core.runtime.peering import Peering, swarm_of
+from mail.core.runtime.run_figures import RunFigures
 from mail.core.runtime.transaction import OFFERS, TaskChange, go_on
 from mail.core.runtime.turn_end import TurnEnd
 from mail.core.runtime.waiting import read_reports
@@ -65,6 +66,7 @@ class TaskLoader:
         if row is None or claim is None:
             raise UnknownTask(task_id)
         task.row, task.claim, task.loaded = row, claim, False
+        task.run = RunFigures(row.usage)
         calls = await store.calls(owner, task_id)
         task.calls = {call.key: call for call in calls if not call.is_wait}
         self.context.subjects.restored(task, calls)

@@ -50,21 +50,21 @@ def in_run(context: RuntimeContext, task: ActiveTask) -> AbstractAsyncContextMan
 async def _in_run(
     context: RuntimeContext, made_by: Tracer, task: ActiveTask
 ) -> AsyncIterator[None]:
-    caller, begins = traces.here(), task.run is None
-    if task.run is None:
+    caller, begins = traces.here(), task.span is None
+    if task.span is None:
         home = await _known(context, task)
         other = caller if home and caller and caller.trace_id != home.trace_id else None
         parts = "invoke_workflow", context.swarm, task.task_id
-        task.run = traces.agent_span(made_by, *parts, home if other else caller or home, other)
-        task.trace = home or task.run.get_span_context()
+        task.span = traces.agent_span(made_by, *parts, home if other else caller or home, other)
+        task.trace = home or task.span.get_span_context()
     elif caller is not None:
-        task.run.add_link(caller)
-    with trace.use_span(task.run, record_exception=False, set_status_on_exception=False):
+        task.span.add_link(caller)
+    with trace.use_span(task.span, record_exception=False, set_status_on_exception=False):
         try:
             yield
         except BaseException:
             if begins:  # nothing has begun
-                task.run = None
+                task.span = None
             raise
 
 

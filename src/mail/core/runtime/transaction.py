@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
 
+from mail import metrics
 from mail.core.envelope import Envelope
 from mail.core.runtime.active_tasks import ActiveTask, TaskMemory, Turn
 from mail.core.runtime.context import RuntimeContext
@@ -186,6 +187,7 @@ class TaskChange:
             except ClaimLost:
                 task_id = self.task.task_id
                 logger.warning("another server has taken up task '%s'; its work here ends", task_id)
+                metrics.REFUSED.add()
                 lose(self.context, self.task)
                 raise
             finally:

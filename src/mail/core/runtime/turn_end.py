@@ -241,6 +241,7 @@ class TurnEnd:
     ) -> None:
         """Note that the store has what a turn has done."""
         task, lane = turn.task, turn.queued.lane
+        task.run.count(turn.agent, failed=turn_result.failure is not None)
         for waiter in task.waiters:
             waiter.consumed = waiter.consumed or waiter.message_id in change.read
         if turn_result.failure is None:

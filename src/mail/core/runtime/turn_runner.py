@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 from opentelemetry.trace import get_current_span
 from pydantic_core import to_json
 
+from mail import metrics
 from mail.core.addresses import create_agent_address
 from mail.core.agents import AgentCore, ToolChoice
 from mail.core.call_context import CallContext, ConsoleSink, NullSink, StreamSink, enter_call
@@ -93,6 +94,7 @@ class Meter:
             )
         total = turn.task.spend(turn.agent, usage)
         began, self.since = self.since, time.perf_counter()
+        _count(model, usage, self.since - began)
         event = EventDraft(
             "model_usage",
             f"agent {turn.agent} used {usage.total_tokens} tokens of {model}",
@@ -116,9 +118,19 @@ class Meter:
             await log_reports(self.context, turn)
 
 
+def _count(model: str, usage: Usage, seconds: float) -> None:
+    metrics.MODEL_SECONDS.observe(seconds, model)
+    for kind in ("prompt", "completion", "cached", "reasoning"):
+        if tokens := getattr(usage, f"{kind}_tokens"):
+            metrics.MODEL_TOKENS.add(model, kind, amount=tokens)
+    if usage.cost:
+        metrics.MODEL_COST.add(model, amount=usage.cost)
+
+
 def _retry(turn: Turn, model: str, error: ModelError, attempt: int, seconds: float) -> EventRow:
     pause = f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.1f}"
     model = storable(model or "the model")
+    metrics.MODEL_RETRIES.add(model, str(error.status or "none"))
     told = f"{error.status or 'no answer'} from {model}, next attempt in {pause} s"
     known = {"caller": turn.agent, "model": model, "status_code": error.status, "attempt": attempt}
     reason = storable(redact_foreign(str(error)))

@@ -1,4 +1,4 @@
-"""The server and the swarm that it serves: ``/``, ``/health``, ``/nodes``, ``/status``."""
+"""The server and its swarm: ``/``, ``/health``, ``/metrics``, ``/nodes``, ``/status``."""
 
 import asyncio
 import os
@@ -23,8 +23,9 @@ from mail.net.types import (
     NodeRecord,
 )
 from mail.server.bodies import RequestBody
-from mail.server.deps import PUBLIC, Administrator, IdempotencyKey, Person, State
+from mail.server.deps import PUBLIC, SCRAPERS, Administrator, IdempotencyKey, Person, State
 from mail.server.errors import RETRY_AFTER
+from mail.server.figures import to_text
 from mail.server.idempotency import answered_once
 from mail.server.openapi import RETRY_LATER, answer_headers
 from mail.server.routes.pages import landing_page, prefers_html
@@ -220,6 +221,26 @@ async def health_post(
     """
     await state.announcements.tell("health", state.health.set(body.status))
     return _health(state)
+
+
+@router.get(
+    "/metrics",
+    tags=["server"],
+    dependencies=[Depends(SCRAPERS)],
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+async def get_metrics(state: State) -> Response:
+    """Get figures for Prometheus in its text format.
+
+    The token in the server's `MAIL_METRICS_TOKEN` may read them, too, and nothing else.
+    """
+    swarm = str(state.template.name)
+    turns = len(state.pool.turns_at_work(swarm))
+    stored = (await state.figures.look()).answer
+    node = state.store.driver.node if state.config.workers > 1 else ""
+    text = await asyncio.to_thread(to_text, swarm, turns, stored, node)
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 @router.get("/status", tags=["server"])
