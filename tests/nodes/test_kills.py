@@ -15,8 +15,9 @@ import httpx
 import pytest
 
 from tests.e2e.evidence import report
-from tests.e2e.processes import Place, bearer, place_of
+from tests.e2e.processes import bearer
 from tests.e2e.script import WORKERS
+from tests.nodes.kit import Servers, servers_of
 from tests.support.postgres import Cluster
 
 KILLS = int(os.environ.get("NODES_KILLS", "6"))
@@ -25,25 +26,6 @@ CLIENTS = int(os.environ.get("NODES_CLIENTS", "4"))
 FREEZES = float(os.environ.get("NODES_FREEZES", "0.3"))
 SEED = int(os.environ.get("NODES_SEED") or time.time_ns() % 1_000_000)
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120 + 40 * KILLS)]
-
-
-class Servers:
-    """The servers of one database, and clients that go from one to the next."""
-
-    def __init__(self, first: Place) -> None:
-        self.evidence = first.evidence
-        self.places = [first]
-        for number in range(1, NODES):
-            folder = first.folder / f"node{number}"
-            folder.mkdir()
-            self.places.append(Place(folder, first.provider_port, dsn=first.dsn))
-        for place in self.places[1:]:
-            place.gates.rmdir()
-            place.gates.symlink_to(first.gates)
-        self._next = itertools.count()
-
-    def url(self) -> str:
-        return self.places[next(self._next) % NODES].url
 
 
 class Customer:
@@ -81,13 +63,8 @@ async def test_every_accepted_task_is_completed_exactly_once(
 ) -> None:
     report(f"NODES_SEED={SEED}")
     chance = random.Random(SEED)
-    async with place_of(tmp_path, dsn=cluster.schema()) as first:
-        servers = Servers(first)
-        try:
-            await run(servers, chance)
-        finally:
-            for place in servers.places:
-                place.clean_up()
+    async with servers_of(tmp_path, cluster.schema(), NODES) as servers:
+        await run(servers, chance)
 
 
 async def run(servers: Servers, chance: random.Random) -> None:
