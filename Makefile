@@ -31,7 +31,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-federation serve test test-fast soak lint format docs pictures models-table openapi fuzz bench abuse conformance lock clean
+.PHONY: help demo demo-federation serve test test-fast soak chaos lint format docs pictures models-table openapi fuzz bench abuse conformance lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,10 @@ soak: $(STAMP)  ## Test servers for half an hour: without PostgreSQL for a while
 	OUTAGE_SECONDS=20 $(BIN)/python -m pytest -s tests/e2e/test_outage.py $(PYTEST_ARGS)
 	E2E_KILLS=300 E2E_CLIENTS=24 $(BIN)/python -m pytest -s -n0 tests/e2e/test_many_kills.py
 	$(BIN)/python -m tests.e2e.desk_simulation $(SIMULATION_ARGS)
+
+chaos: $(STAMP)  ## Kill and freeze servers hundreds of times, with SQLite and with PostgreSQL; takes about an hour and a half
+	E2E_KILLS=300 E2E_CLIENTS=12 $(BIN)/python -m pytest -s -n0 tests/e2e/test_many_kills.py $(PYTEST_ARGS)
+	CHAOS_FAULTS=300 CHAOS_CLIENTS=8 $(BIN)/python -m pytest -s -n0 tests/nodes/test_kills.py $(PYTEST_ARGS)
 
 pictures: $(STAMP)  ## Draw the pictures of the console and the prompt for docs/, with Chromium
 	@$(BIN)/python -m tests.server.pictures
