@@ -64,6 +64,7 @@ AT_THE_DESK = {
     "tokens_and_tasks_of_all": {
         "get_swarm_graph", "get_admin_tasks", "create_token", "get_tokens", "revoke_token",
     },
+    "watch": {"get_metrics", "get_nodes"},
     "desk_teams": {"get_teams", "teammate_message", "teammate_broadcast"},
     "approvals": {"get_approvals", "get_approval", "answer_approval", "stream_approvals"},
     "memories": {"get_memories", "get_memory", "put_memory", "delete_memory"},
@@ -105,6 +106,13 @@ async def ping(tour: Tour) -> object:
 async def get_health(tour: Tour) -> object:
     """Is it well?"""
     return await tour.client.get_health()
+
+
+async def get_ready(tour: Tour) -> object:
+    """Should it get work?"""
+    ready = await tour.client.get_ready()
+    expect(ready["status"] == "ready", "it should not")
+    return ready
 
 
 async def login(tour: Tour) -> object:
@@ -221,6 +229,13 @@ async def debug_post_responses(tour: Tour) -> object:
     response = await tour.client.debug_post_responses("Where is order A-1002?")
     expect("on its way" in response.output_text, "the order was not found")
     return response.output_text
+
+
+async def watch(tour: Tour) -> object:
+    """An admin sees which processes there are, and what they have done."""
+    async with administrator(tour) as admin:
+        expect("mail_turns_total" in await admin.get_metrics(), "it has counted nothing")
+        return await admin.get_nodes()
 
 
 async def dump_swarm(tour: Tour) -> object:
@@ -421,11 +436,11 @@ async def aclose(tour: Tour) -> object:
 STEPS: dict[str, Step] = {
     step.__name__: step
     for step in (
-        ping, get_health, login, get_whoami, get_status, update_health, post_message,
+        ping, get_health, get_ready, login, get_whoami, get_status, update_health, post_message,
         post_message_stream, get_tasks, get_task, get_task_events, cancel_task, approvals,
         get_set_aside, submit_message,
         delete_task, debug_post_responses, memories, desk_messages, desk_threads, desk_files,
-        desk_teams, dump_swarm, register_swarm, get_swarms, get_swarm_registry, unregister_swarm,
+        desk_teams, watch, dump_swarm, register_swarm, get_swarms, get_swarm_registry, unregister_swarm,
         discover_swarms,
         accept_swarm, load_swarm_from_json, tokens_and_tasks_of_all, get_outbox, get_webhook,
         refused, aclose,

@@ -184,6 +184,7 @@ FLAGS = [
     ("--host", ServerConfig, "host", "h1"),
     ("--port", ServerConfig, "port", 81),
     ("--reload", ServerConfig, "reload", True),
+    ("--workers", ServerConfig, "workers", 3),
     ("--debug", ServerConfig, "debug", True),
     ("--swarm-name", SwarmConfig, "name", "n1"),
     ("--swarm-source", SwarmConfig, "source", "s1"),

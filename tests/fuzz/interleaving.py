@@ -39,12 +39,14 @@ class ShakyStore:
     """A store that takes its time, fails now and then, and may die. Writes keep their order."""
 
     durable = True
+    shared = False
 
     def __init__(self, inner: Store, dice: random.Random, failing: float) -> None:
         self._inner, self._dice, self._failing = inner, dice, failing
         self.shaky, self.dead = False, False
         self._writing = asyncio.Lock()
         self.path = Path(tempfile.gettempdir(), f"mail-{uuid.uuid4()}", "mail.db")  # of no files
+        self.driver, self.hints = inner.driver, inner.hints
 
     def __getattr__(self, name: str) -> Any:
         step = getattr(self._inner, name)
