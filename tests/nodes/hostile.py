@@ -12,6 +12,7 @@ class Way:
     def __init__(self, upstream: int) -> None:
         self._upstream = upstream
         self._open: set[asyncio.StreamWriter] = set()
+        self.carrying: set[asyncio.Task[None]] = set()
         self.url = ""
 
     def cut(self) -> None:
@@ -21,6 +22,10 @@ class Way:
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass one connection on."""
+        task = asyncio.current_task()
+        assert task is not None
+        self.carrying.add(task)
+        task.add_done_callback(self.carrying.discard)
         with suppress(OSError):
             there, back = await asyncio.open_connection("127.0.0.1", self._upstream)
             self._open |= {writer, back}
@@ -62,5 +67,4 @@ async def ways_to(url: str, count: int) -> AsyncIterator[list[Way]]:
 async def _close(server: asyncio.Server, way: Way) -> None:
     server.close()
     way.cut()
-    await asyncio.sleep(0)
-    await server.wait_closed()
+    await asyncio.gather(*way.carrying, return_exceptions=True)

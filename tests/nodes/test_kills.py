@@ -28,7 +28,7 @@ from tests.nodes.kit import Servers, servers_of
 from tests.support.pgbouncer import pooled
 from tests.support.postgres import Cluster, query
 
-FAULTS = int(os.environ.get("CHAOS_FAULTS", "4"))
+FAULTS = int(os.environ.get("CHAOS_FAULTS", "3"))
 NODES = int(os.environ.get("CHAOS_NODES", "3"))
 CLIENTS = int(os.environ.get("CHAOS_CLIENTS", "4"))
 SEED = int(os.environ.get("CHAOS_SEED") or time.time_ns() % 1_000_000)
@@ -94,11 +94,11 @@ class Chaos:
             kind = [*kinds][number] if number < len(kinds) else self._chance.choice([*kinds])
             self.faults[kind] += 1
             place = self._chance.choice(self.servers.places)
-            await self._count_turns(place)
             await kinds[kind](place)
             await self.servers.evidence.note_kill()
 
     async def _kill(self, place: Place) -> None:
+        await self._count_turns(place)
         await place.kill()
         self._watch(place)
         await asyncio.sleep(self._chance.uniform(0, 8))
@@ -109,6 +109,7 @@ class Chaos:
         os.kill(place.process.pid, signal.SIGSTOP)
         self._watch(place)
         await asyncio.sleep(FROZEN_SECONDS)
+        self.servers.evidence.thaws.append(time.time())
         os.kill(place.process.pid, signal.SIGCONT)
 
     async def _cut(self, place: Place) -> None:

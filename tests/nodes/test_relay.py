@@ -216,3 +216,28 @@ async def test_a_turn_that_a_stopping_server_breaks_off_is_made_again_elsewhere(
     second.may_answer.set()
     await second.runtime.take_up(rows)
     await second.is_asked()
+
+
+async def test_a_server_that_was_frozen_asks_no_model_for_what_others_work_on(
+    cluster: Cluster,
+) -> None:
+    url = cluster.schema()
+    one_at_a_time = RuntimeSettings(max_concurrent_turns=1)
+    async with Node(url, "A", settings=one_at_a_time) as first, Node(url, "B") as second:
+        begun = await first.begin()
+        await first.is_asked()
+        await first.runtime.submit(user_message("second", task_id="task-2"))
+        membership = first.store.driver._session.membership  # type: ignore[union-attr]
+        membership._seen -= 10  # seconds without a word
+        query(url, "UPDATE nodes SET beat_at = now() - interval '10 seconds' WHERE id = $1",
+              first.store.driver.node)  # fmt: skip
+        rows = [row for _, row in await second.store.orphans(SWARM) if row.task_id == "task-2"]
+        second.may_answer.set()
+        await second.runtime.take_up(rows)
+        await second.is_asked()
+        first.may_answer.set()
+        assert (await begun.end(10)).body == "first, A"
+        async with asyncio.timeout(10):
+            while first.runtime.open_tasks:
+                await asyncio.sleep(0.01)
+    assert len(first.asked) == len(second.asked) == 1

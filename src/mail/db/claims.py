@@ -55,6 +55,12 @@ class ClaimVerbs(Verbs):
         return row, claim
 
     @read
+    def holds(self, owner: Owner, task_id: str, claim: TaskClaim) -> Verb[bool]:
+        """Tell whether a claim of this process is still the newest of the task."""
+        rows = yield from self._row(owner, task_id)
+        return bool(rows) and tuple(rows[0])[-2:] == (self.driver.node, claim.epoch)
+
+    @read
     def orphans(self, swarm: str) -> Verb[list[tuple[Owner, TaskRow]]]:
         """Return unfinished tasks that no process is at work on, oldest first, and whose they are.
 

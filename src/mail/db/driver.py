@@ -118,6 +118,10 @@ class Driver(Protocol):
         """
 
     @property
+    def lapses(self) -> int:
+        """How often others may have taken the tasks of this process, who heard nothing of it."""
+
+    @property
     def hears(self) -> bool:
         """Tell whether hints of other processes arrive."""
 

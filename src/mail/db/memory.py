@@ -30,6 +30,7 @@ class MemoryDriver:
     durable: ClassVar = False
     shared: ClassVar = False
     hears: ClassVar = False
+    lapses: ClassVar = 0
     dialect: ClassVar = SQLiteDialect()
 
     def __init__(self) -> None:

@@ -324,7 +324,7 @@ class ActiveTask(TaskMemory):
     ``trace`` is the root of its trace, where that is known, and ``span`` that of a run that a
     caller has begun here.
     ``void`` tells that it was deleted, or taken up by another process: its turns commit nothing.
-    ``claim`` is what the next commit is to prove.
+    ``claim`` is what the next commit is to prove; it was looked at after so many ``lapses``.
     ``bytes`` is about what its records take, as the newest commit said.
     ``run`` has the figures of the run.
     """
@@ -341,6 +341,7 @@ class ActiveTask(TaskMemory):
     loaded: bool = True
     void: bool = False
     claim: TaskClaim = NO_CLAIM
+    lapses: int = 0
     away: list[str] = field(default_factory=list)
     request_id: str = ""
     trace: "SpanContext | None" = None

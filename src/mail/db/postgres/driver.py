@@ -203,6 +203,10 @@ class PostgresDriver:
         return _Session(loop, thread, pool, writer, reader, serving, membership, hints)
 
     @property
+    def lapses(self) -> int:
+        return 0 if self._session is None else self._session.membership.lapses
+
+    @property
     def hears(self) -> bool:
         return self._session is not None and self._session.hints.arrive
 

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 import socket
+import time
 from contextlib import suppress
 from typing import Final
 
@@ -63,6 +64,12 @@ class Membership:
         _HERE.add(node)
         self._beating: asyncio.Task[None] | None = None
         self.alone = True
+        self._seen, self._lapses = time.monotonic(), 0
+
+    @property
+    def lapses(self) -> int:
+        """How often it has said nothing for so long that others may have taken its tasks."""
+        return self._lapses + (time.monotonic() - self._seen > LEASE_SECONDS)
 
     async def join(self) -> None:
         """Say that the process is there, from now on; nobody waits for those that died here."""
@@ -91,6 +98,7 @@ class Membership:
             try:
                 async with borrowed(self._pool, LEASE_SECONDS) as connection:
                     self.alone = await connection.fetchval(_BEAT, *self._row)
+                self._lapses, self._seen = self.lapses, time.monotonic()
             except Exception as error:  # noqa: BLE001 - only the database's return helps
                 logger.warning("no heartbeat: %s", as_store_error(error))
 

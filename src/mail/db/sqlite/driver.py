@@ -61,6 +61,7 @@ class SQLiteDriver:
     durable: ClassVar = True
     shared: ClassVar = False
     hears: ClassVar = False
+    lapses: ClassVar = 0
     dialect: ClassVar = SQLiteDialect()
 
     def __init__(
