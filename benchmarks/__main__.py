@@ -22,6 +22,7 @@ from benchmarks import (
     flatness,
     interrupts,
     models,
+    nodes,
     throughput,
 )
 from tests.support.proxies import NAMES as PROXIES
@@ -36,6 +37,7 @@ REPORTS: Mapping[str, Callable[[], Awaitable[None]]] = {
     "crowd": crowd.report,
     "federation": federation.report,
     "desk": desk.report,
+    "nodes": nodes.report,
 }
 
 NAMES = (*REPORTS, "abuse")

@@ -251,3 +251,24 @@ async def test_what_waits_for_room_is_cancelled_and_streamed_from_any_server(
     GATES["gate"].set()
     assert (await posts[1]).json()["response"] == "one: later"
     await asyncio.gather(*hanging)
+
+
+async def test_a_task_of_one_server_is_followed_at_the_other(servers: Servers) -> None:
+    first, second = await servers.pair()
+    alice = bearer("alice")
+    await second.post("/message", json={"body": "hello"}, headers=alice)  # she has been here
+    body = {"body": "hang", "task_id": "t"}
+    running = asyncio.create_task(first.post("/message", json=body, headers=alice))
+    await GATES["entered"].wait()
+
+    async def read() -> str:
+        async with second.stream("GET", "/tasks/t/events", headers=alice) as answer:
+            return (await answer.aread()).decode()
+
+    reading = asyncio.create_task(read())
+    await asyncio.sleep(0.3)  # it waits for news, which come at any moment
+    GATES["gate"].set()
+    async with asyncio.timeout(10):  # a silence is told of after 15 s
+        text = await reading
+    assert "event: task_complete" in text
+    assert (await running).json()["response"] == "one: hang"

@@ -32,9 +32,10 @@ class Unavailable(Exception):
 
 
 class Cluster:
-    """A server, without fsync: tests kill processes, not machines. `dsn` and `schema` make room."""
+    """A server; tests kill processes, not machines, and need no fsync."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, fsync: bool = False) -> None:
+        self._fsync = "on" if fsync else "off"
         self._bin = find_binaries()
         self._account = account_of_servers()
         self.port = free_port()
@@ -54,7 +55,14 @@ class Cluster:
             self._process = subprocess.Popen(
                 [
                     str(self._bin / "postgres"),
-                    *("-D", str(self.folder / "data"), "-p", str(self.port), "-c", "fsync=off"),
+                    *(
+                        "-D",
+                        str(self.folder / "data"),
+                        "-p",
+                        str(self.port),
+                        "-c",
+                        f"fsync={self._fsync}",
+                    ),
                     *("-c", "listen_addresses=127.0.0.1", "-c", "max_connections=200"),
                     *("-c", f"unix_socket_directories={self.folder}"),
                 ],

@@ -23,6 +23,7 @@ from mail.core.schema import check_task_id
 from mail.core.tasks import STEP_LIMIT, MAILTask, TaskState
 from mail.core.usage import Spending
 from mail.db.calls import CallRow
+from mail.db.nodes import Hint
 from mail.db.records import AsideRow, Owner, TaskRow
 from mail.db.store import Store
 from mail.errors import ProtocolError, UnknownTask
@@ -53,6 +54,9 @@ _SHORT_CALLS: Final = 16 * 1024
 """The same of all calls of a task together."""
 _POLL_SECONDS: Final = 1.0
 """Seconds between a stream's looks into the store while no engine here has the task."""
+_SHARED_SECONDS: Final = 0.2
+_HINTED_SECONDS: Final = 5.0
+"""The same where other processes share the store, without their hints and with them."""
 
 
 class LiveEvents(Protocol):
@@ -317,33 +321,44 @@ class TaskReader:
         Raises:
             UnknownTask: the owner has no such task.
         """
-        follower = _Follower(self.live, self.places, task_id, after)
-        heard = time.monotonic()
-        try:
-            while True:
-                events = await follower.take(self.store, self.owner)
-                if not events:
-                    row = await self.store.load_task(self.owner, task_id)
-                    if row is None:
-                        raise UnknownTask(task_id)
-                    if row.state is not TaskState.RUNNING:
-                        # The end may be stored and not yet published; the store has it for certain.
-                        events = await follower.catch_up(self.store, self.owner)
-                        if not events and not follower.closed:
-                            return
-                if events:
-                    while events:
-                        yield events.popleft()
-                    heard = time.monotonic()
-                    continue
-                if follower.closed:
-                    yield self._note(task_id, "server_drain")
-                    return
-                if not await follower.wait(heard + ping_interval - time.monotonic()):
-                    heard = time.monotonic()
-                    yield self._note(task_id, "ping")
-        finally:
-            follower.leave()
+        with self.store.hints(f"events {self.owner} {task_id}") as hint:
+            follower = _Follower(self.live, self.places, task_id, after, hint)
+            heard = time.monotonic()
+            try:
+                while True:
+                    events = await self._newest(follower, task_id)
+                    if events is None:
+                        return
+                    if events:
+                        while events:
+                            yield events.popleft()
+                        heard = time.monotonic()
+                        continue
+                    if follower.closed:
+                        yield self._note(task_id, "server_drain")
+                        return
+                    if not await follower.wait(
+                        heard + ping_interval - time.monotonic(), self.store
+                    ):
+                        heard = time.monotonic()
+                        yield self._note(task_id, "ping")
+            finally:
+                follower.leave()
+
+    async def _newest(self, follower: "_Follower", task_id: str) -> deque[TaskEvent] | None:
+        """Return what can be read of a task now; None when that was all."""
+        events = await follower.take(self.store, self.owner)
+        if events:
+            return events
+        row = await self.store.load_task(self.owner, task_id)
+        if row is None:
+            raise UnknownTask(task_id)
+        if row.state is not TaskState.RUNNING:
+            # The end may be stored and not yet published; the store has it for certain.
+            events = await follower.catch_up(self.store, self.owner)
+            if not events and not follower.closed:
+                return None
+        return events
 
     def _note(self, task_id: str, kind: str) -> TaskEvent:
         return TaskEvent(task_id=task_id, kind=kind, timestamp=self.clock.now())
@@ -353,9 +368,10 @@ class _Follower:
     """A place in a task's log that moves with the engine, which may come and go meanwhile."""
 
     def __init__(
-        self, live: LiveEvents, places: asyncio.Semaphore, task_id: str, after: int
+        self, live: LiveEvents, places: asyncio.Semaphore, task_id: str, after: int, hint: Hint
     ) -> None:
         self._live = live
+        self._hint = hint
         self._places = places
         self._task_id = task_id
         self._log = live.log
@@ -385,12 +401,19 @@ class _Follower:
         """Return what the store has beyond what was read."""
         return await self._place.catch_up(store, owner)
 
-    async def wait(self, seconds: float) -> bool:
+    async def wait(self, seconds: float, store: Store) -> bool:
         """Wait until there may be something to read; False when the time ran out."""
-        if self._log is not None:
-            return await self._place.wait(seconds)
-        await asyncio.sleep(min(max(seconds, 0.0), _POLL_SECONDS))
-        return seconds > _POLL_SECONDS
+        often = _POLL_SECONDS if self._log is None else seconds
+        if store.shared:
+            often = _HINTED_SECONDS if store.driver.hears else _SHARED_SECONDS
+        pause = max(0.0, min(seconds, often))
+        if self._log is None:
+            await self._hint.wait(pause)
+            return seconds > often
+        if await self._place.wait(pause):
+            return True
+        self._place.lag()  # another process may have stored something
+        return seconds > often
 
     def leave(self) -> None:
         """Stop listening; doing so twice is fine."""
