@@ -39,7 +39,7 @@ class _Look:
 
 
 class _Change:
-    """What has happened between two looks."""
+    """The difference between two looks."""
 
     def __init__(self, before: _Look, now: _Look) -> None:
         self._before, self.now = before, now

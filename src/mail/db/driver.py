@@ -119,7 +119,7 @@ class Driver(Protocol):
 
     @property
     def lapses(self) -> int:
-        """How often others may have taken the tasks of this process, who heard nothing of it."""
+        """The number of silences in which others may have taken this process's tasks up."""
 
     @property
     def hears(self) -> bool:
@@ -218,7 +218,7 @@ class Matching(NamedTuple):
 
 
 class RowChange(NamedTuple):
-    """What a commit changes in the row of a task beside the `mail.db.records.TaskRow`.
+    """The changes of a commit in the row of a task beside the `mail.db.records.TaskRow`.
 
     Attributes:
         new: Whether the commit begins the task.

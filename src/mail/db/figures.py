@@ -35,7 +35,7 @@ SELECT state, count(*), min(created_at) FROM webhooks WHERE swarm_name = $1 GROU
 
 
 class Waiting(NamedTuple):
-    """How many there are of something, and since when the oldest (RFC 3339 text in UTC)."""
+    """A number of something, and since when there is the oldest (RFC 3339 text in UTC)."""
 
     number: int
     oldest: str
@@ -45,7 +45,7 @@ Labels: TypeAlias = tuple[str, ...]
 
 
 class StoreFigures(NamedTuple):
-    """What is stored of a swarm.
+    """Figures of what is stored of a swarm.
 
     Attributes:
         tasks: The number of open tasks by state, ``running`` or ``paused``.

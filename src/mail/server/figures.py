@@ -1,4 +1,4 @@
-"""What ``GET /metrics`` answers: the counts of this process, and figures of what is stored.
+"""The answer of ``GET /metrics``: the counts of this process, and figures of what is stored.
 
 The store is asked once in a few seconds at most, however many scrape. While it does not answer, its
 figures are left out, and ``mail_store_up`` is 0.
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class CachedAnswer(Generic[T]):
-    """What a store answers to a question that is asked once in so many seconds at most.
+    """A store's answer to a question that is asked once in so many seconds at most.
 
     Attributes:
         answer: The newest answer; None before, and while the store fails.

@@ -1,4 +1,4 @@
-"""What the servers of a swarm that share a store do for one another.
+"""Servers of a swarm that share a store: their part for one another.
 
 What an administrator tells one of them holds for all; one does what need not be done by all; and
 each makes the calls that others ask for about the tasks that it has.

@@ -515,7 +515,7 @@ class TurnRunner:
             return await self._ask(turn, turn_result, history, incoming)
 
     async def _check_claim(self, task: ActiveTask) -> None:
-        """See whether the task is still this process's before a call that others may have paid for.
+        """Check that the task is still this process's, before a call that others may have paid for.
 
         Raises:
             ClaimLost: it is not.

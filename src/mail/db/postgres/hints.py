@@ -31,7 +31,7 @@ Heard = Callable[[list[str]], None]
 
 
 class Hints:
-    """What this process tells others, and hears of them. All but `tell` happens in one loop.
+    """The hints of this process to others, and of others to it. All but `tell` happens in one loop.
 
     Attributes:
         arrive: Whether notifications arrive.

@@ -68,7 +68,7 @@ class Membership:
 
     @property
     def lapses(self) -> int:
-        """How often it has said nothing for so long that others may have taken its tasks."""
+        """The number of silences in which others may have taken its tasks up."""
         return self._lapses + (time.monotonic() - self._seen > LEASE_SECONDS)
 
     async def join(self) -> None:
