@@ -20,7 +20,6 @@ UPDATE tasks SET node = $5, epoch = epoch + 1
 WHERE {OWNED} AND task_id = $4 AND epoch = $6 RETURNING epoch
 """
 
-
 QUEUED: Final = "is_running AND node = '' AND epoch = 1"
 """The condition that a task waits for a process with room; see `Commit.queued`."""
 
@@ -74,15 +73,18 @@ class ClaimVerbs(Verbs):
         rows = yield Query(text, (swarm,))
         return [(Owner(*row[:3]), self.sql.as_task(row[3:])) for row in map(tuple, rows)]
 
-    @write
-    def hand_over(self, owner: Owner, task_ids: Sequence[str]) -> Verb[None]:
+    async def hand_over(self, owner: Owner, task_ids: Sequence[str]) -> None:
         """Let others take up running tasks that this process has claimed, at once."""
+        await self._hand_over(owner, task_ids)
+        self.driver.tell("orphans")
+
+    @write
+    def _hand_over(self, owner: Owner, task_ids: Sequence[str]) -> Verb[None]:
         among = self.sql.among("$5")
         text = f"""
             UPDATE tasks SET node = '', epoch = epoch + 1
             WHERE {OWNED} AND node = $4 AND task_id {among}"""
         yield Change(text, (*owner, self.driver.node, self.sql.list(task_ids)))
-        self.driver.tell("orphans")
 
     @read
     def queued_owners(self, swarm: str) -> Verb[list[Owner]]:

@@ -296,10 +296,15 @@ class MAILRuntime(Federation, RuntimeViews):
         if room <= 0:
             return 0
         taken = await self._context.store.take_queued(self._context.owner, room)
-        for row, claim in taken:
-            tasks.claims[row.task_id] = claim
-            with suppress(StoreConflict, UnknownTask):  # it was deleted
-                await self._submissions.recover(row, begun=False)
+        tasks.claims |= {row.task_id: claim for row, claim in taken}
+        try:
+            for row, _ in taken:
+                with suppress(StoreConflict, UnknownTask):  # it was deleted
+                    await self._submissions.recover(row, begun=False)
+        except StoreError:  # what could not be taken up is for whoever can
+            left = {row.task_id for row, _ in taken} - tasks.ids
+            await self._context.store.hand_over(self._context.owner, sorted(left))
+            raise
         return len(taken)
 
     def run_continuous(
