@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
-from mail.core.runtime import RunRequest
+from mail.core.actions import ActionCore
+from mail.core.runtime import MAILRuntime, RunRequest
 from mail.core.runtime.settings import RuntimeSettings
 from mail.core.tasks import TaskState
+from mail.db.commit import Commit, TurnCommit
 from mail.db.postgres.driver import PostgresStore
-from mail.errors import UnknownTask
+from mail.errors import StoreError, UnknownTask
+from mail.server.instances import Recovery, recover_owners
 from mail.server.nodes import make_relayed_calls
 from mail.testing import tool_calls
 from tests.support.postgres import Cluster, query
@@ -62,11 +65,21 @@ class Node:
 
     # What `make_relayed_calls` needs of a pool.
 
-    served = SimpleNamespace(template=SimpleNamespace(name=SWARM))
+    served = SimpleNamespace(template=SimpleNamespace(name=SWARM), needs_token=False)
 
     @asynccontextmanager
     async def lease(self, caller: object) -> AsyncIterator[Any]:
         yield self
+
+    # What `recover_owners` needs of one.
+
+    lend_owner = lease
+
+    async def sweep(self) -> int:
+        return 0
+
+    def holds(self, owner: object, task_id: str) -> bool:
+        return self.runtime.holds(task_id)
 
 
 @pytest.fixture
@@ -185,7 +198,7 @@ async def test_a_server_that_stops_hands_over_what_it_works_on_and_first_what_wa
         await first.runtime.submit(user_message("second", task_id="task-2"))
 
         async def orphans() -> set[str]:
-            return {row.task_id for _, row in await second.store.orphans(SWARM)}
+            return {task_id for _, task_id in await second.store.orphans(SWARM)}
 
         stopping = asyncio.create_task(first.runtime.shutdown(30))
         async with asyncio.timeout(20):
@@ -196,10 +209,8 @@ async def test_a_server_that_stops_hands_over_what_it_works_on_and_first_what_wa
         assert await orphans() == {"task-2"}
         assert (await first.runtime.read_task("task-1")).status is TaskState.COMPLETED
         second.may_answer.set()
-        await second.runtime.take_up([row for _, row in await second.store.orphans(SWARM)])
-        async with asyncio.timeout(10):
-            while (await second.runtime.read_task("task-2")).status is not TaskState.COMPLETED:
-                await asyncio.sleep(0.01)
+        await second.runtime.take_up([task_id for _, task_id in await second.store.orphans(SWARM)])
+        await completed(second, "task-2")
         assert second.asked, "the other server has gone on"
         assert len(first.asked) == 1
 
@@ -211,11 +222,100 @@ async def test_a_turn_that_a_stopping_server_breaks_off_is_made_again_elsewhere(
     await first.begin()
     await first.is_asked()
     await first.runtime.shutdown(0)
-    rows = [row for _, row in await second.store.orphans(SWARM)]
-    assert [row.task_id for row in rows] == ["task-1"]
+    left = [task_id for _, task_id in await second.store.orphans(SWARM)]
+    assert left == ["task-1"]
     second.may_answer.set()
-    await second.runtime.take_up(rows)
+    await second.runtime.take_up(left)
     await second.is_asked()
+
+
+@pytest.fixture
+async def recovering(nodes: tuple[Node, Node]) -> AsyncIterator[None]:
+    second = nodes[1]
+    task = asyncio.create_task(recover_owners(second.store, second))  # type: ignore[arg-type]
+    yield
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def completed(node: Node, task_id: str = "task-1") -> None:
+    """Wait until a task has its answer."""
+    async with asyncio.timeout(20):
+        while (await node.runtime.read_task(task_id)).status is not TaskState.COMPLETED:
+            await asyncio.sleep(0.01)
+
+
+async def test_what_a_store_failed_to_load_is_taken_up_at_a_later_look(
+    nodes: tuple[Node, Node], recovering: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = nodes
+    failures = 0
+
+    async def calls(*_: object) -> Any:
+        nonlocal failures
+        failures += 1
+        if failures > 1:
+            monkeypatch.undo()
+        raise StoreError("the store fails between the claim and the load")
+
+    monkeypatch.setattr(type(second.store), "calls", calls)
+    await first.begin()
+    await first.is_asked()
+    await first.runtime.shutdown(0)
+    second.may_answer.set()
+    await completed(second)
+    assert failures == 2
+
+
+async def test_queued_tasks_that_a_store_failed_to_load_are_handed_back(
+    nodes: tuple[Node, Node], recovering: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = nodes
+    second.runtime._context.settings = RuntimeSettings(queue_after=1)
+    first.runtime._context.settings = RuntimeSettings(queue_after=1)
+    failures = 0
+    waiting_mail = type(second.store).waiting_mail
+
+    async def failing(store: PostgresStore, *values: Any) -> Any:
+        nonlocal failures
+        if store is second.store:
+            failures += 1
+            if failures > 1:
+                monkeypatch.undo()
+            raise StoreError("the store fails between the claim and the load")
+        return await waiting_mail(store, *values)
+
+    monkeypatch.setattr(type(second.store), "waiting_mail", failing)
+    for number in range(1, 4):
+        await first.runtime.submit(user_message("job", task_id=f"task-{number}"))
+    second.may_answer.set()
+    async with asyncio.timeout(20):
+        while not second.asked:
+            await asyncio.sleep(0.01)
+    first.may_answer.set()
+    for number in range(1, 4):
+        await completed(second, f"task-{number}")
+    assert failures == 2
+
+
+async def test_an_owner_whose_instance_cannot_be_made_is_asked_for_once(
+    nodes: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = nodes
+    asked: list[object] = []
+
+    def lend_owner(owner: object) -> Any:
+        asked.append(owner)
+        raise RuntimeError("there is no such factory")
+
+    monkeypatch.setattr(second, "lend_owner", lend_owner)
+    await first.begin()
+    await first.is_asked()
+    await first.runtime.shutdown(0)
+    recovery = Recovery(second.store, second, SWARM)  # type: ignore[arg-type]
+    for _ in range(3):
+        await recovery.take_up(own=True)
+    assert len(asked) == caplog.text.count("could not be resumed") == 1
 
 
 async def test_a_server_that_was_frozen_asks_no_model_for_what_others_work_on(
@@ -231,9 +331,9 @@ async def test_a_server_that_was_frozen_asks_no_model_for_what_others_work_on(
         membership._seen -= 10  # seconds without a word
         query(url, "UPDATE nodes SET beat_at = now() - interval '10 seconds' WHERE id = $1",
               first.store.driver.node)  # fmt: skip
-        rows = [row for _, row in await second.store.orphans(SWARM) if row.task_id == "task-2"]
+        left = [each for _, each in await second.store.orphans(SWARM) if each == "task-2"]
         second.may_answer.set()
-        await second.runtime.take_up(rows)
+        await second.runtime.take_up(left)
         await second.is_asked()
         first.may_answer.set()
         assert (await begun.end(10)).body == "first, A"
@@ -241,3 +341,48 @@ async def test_a_server_that_was_frozen_asks_no_model_for_what_others_work_on(
             while first.runtime.open_tasks:
                 await asyncio.sleep(0.01)
     assert len(first.asked) == len(second.asked) == 1
+
+
+async def test_a_server_that_was_frozen_runs_no_action_that_others_may_have_run(
+    cluster: Cluster,
+) -> None:
+    url, ran = cluster.schema(), list[str]()
+
+    def process(name: str, store: PostgresStore) -> MAILRuntime:
+        async def note(args: object) -> str:
+            ran.append(name)
+            return "noted"
+
+        async def answer(messages: list[dict[str, Any]], choice: object) -> Any:
+            results = [each["content"] for each in messages if each.get("role") == "tool"]
+            told = {"finish_message": results[-1]} if results else {}
+            return None, tool_calls(("task_complete", told) if results else ("note", {}))
+
+        core = supervisor(answer, ())
+        core.actions = {"note": ActionCore(function=note, name="note")}
+        return runtime_of({"supervisor": core}, store=store)
+
+    first_store, second_store = PostgresStore(url), PostgresStore(url)
+    first, second = process("A", first_store), process("B", second_store)
+    commit, driver = first_store.commit, first_store.driver
+
+    async def committed(what: Commit) -> Any:
+        done = await commit(what)
+        if isinstance(what, TurnCommit) and any(row.state == "started" for row in what.journal):
+            driver._session.membership._seen -= 10  # type: ignore[union-attr]
+            older = "UPDATE nodes SET beat_at = now() - interval '10 seconds' WHERE id = $1"
+            query(url, older, driver.node)
+            await second.start()  # it takes up what the frozen one seems to have left
+            await second.await_queue_empty()
+        return done
+
+    first_store.commit = committed  # type: ignore[method-assign]
+    try:
+        begun = await first.open_run(RunRequest(message=user_message()))
+        assert "unknown" in (await begun.end(20)).body
+        assert ran == []
+    finally:
+        await first.shutdown(0)
+        await second.shutdown(0)
+        await first_store.close()
+        await second_store.close()

@@ -20,6 +20,8 @@ UPDATE tasks SET node = $5, epoch = epoch + 1
 WHERE {OWNED} AND task_id = $4 AND epoch = $6 RETURNING epoch
 """
 
+_UNFINISHED: Final = "(is_running OR (state = 'paused' AND awaited))"
+
 QUEUED: Final = "is_running AND node = '' AND epoch = 1"
 """The condition that a task waits for a process with room; see `Commit.queued`."""
 
@@ -60,18 +62,28 @@ class ClaimVerbs(Verbs):
         return bool(rows) and tuple(rows[0])[-2:] == (self.driver.node, claim.epoch)
 
     @read
-    def orphans(self, swarm: str) -> Verb[list[tuple[Owner, TaskRow]]]:
-        """Return unfinished tasks that no process is at work on, oldest first, and whose they are.
+    def orphans(self, swarm: str) -> Verb[list[tuple[Owner, str]]]:
+        """Return the unfinished tasks that no process is at work on, oldest first, with owners.
 
         At most `ORPHANS_AT_ONCE`: those that are taken up are orphans no more.
         """
+        waits = QUEUED if self.driver.shared else "FALSE"
         text = f"""
-            SELECT {OWNER_COLUMNS}, {self.sql.task_columns} FROM tasks
-            WHERE swarm_name = $1 AND (is_running OR (state = 'paused' AND awaited))
-                AND NOT ({QUEUED}) AND NOT {self.sql.alive.format("tasks.node")}
+            SELECT {OWNER_COLUMNS}, task_id FROM tasks
+            WHERE swarm_name = $1 AND {_UNFINISHED} AND NOT ({waits})
+                AND node <> $2 AND NOT {self.sql.alive.format("tasks.node")}
             ORDER BY key LIMIT {ORPHANS_AT_ONCE}"""
-        rows = yield Query(text, (swarm,))
-        return [(Owner(*row[:3]), self.sql.as_task(row[3:])) for row in map(tuple, rows)]
+        rows = yield Query(text, (swarm, self.driver.node))
+        return [(Owner(*row[:3]), row[3]) for row in map(tuple, rows)]
+
+    @read
+    def claimed(self, swarm: str) -> Verb[list[tuple[Owner, str]]]:
+        """Return the unfinished tasks that this process has claimed, with owners."""
+        text = f"""
+            SELECT {OWNER_COLUMNS}, task_id FROM tasks
+            WHERE swarm_name = $1 AND {_UNFINISHED} AND node = $2"""
+        rows = yield Query(text, (swarm, self.driver.node))
+        return [(Owner(*row[:3]), row[3]) for row in map(tuple, rows)]
 
     async def hand_over(self, owner: Owner, task_ids: Sequence[str]) -> None:
         """Let others take up running tasks that this process has claimed, at once."""

@@ -5,16 +5,17 @@ loses nothing; the caller's next request makes a new one.
 """
 
 import asyncio
+import itertools
 import logging
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from mail.auth.callers import Caller, hash_token
-from mail.db.records import Owner, TaskRow
+from mail.db.records import Owner
 from mail.db.store import Store
 from mail.errors import MAILError, ShuttingDown, StoreError
 from mail.llm.provider_env import ModelUse
@@ -159,6 +160,11 @@ class InstancePool:
             return None
         log: EventLog = instance.swarm.runtime.event_log
         return log
+
+    def holds(self, owner: Owner, task_id: str) -> bool:
+        """Tell whether an instance has claimed a task, and knows of it."""
+        instance = self._live.get(Caller(owner.role, owner.id))
+        return instance is not None and instance.swarm.runtime.holds(task_id)
 
     def is_busy(self, owner: Owner, task_id: str) -> bool:
         """Tell whether an instance has a task in memory, because something happens to it."""
@@ -360,43 +366,83 @@ class InstancePool:
                 _log.exception("closing idle instances failed")
 
 
-_BUSY_SECONDS: Final = 5.0
 _SOON_SECONDS: Final = 0.05
 _LOOK_SECONDS: Final = 1.0
-"""Between two looks for tasks of processes that are gone."""
+"""Between two looks for tasks that nobody works on."""
+
+_LOOKS: Final = 5
+"""How many looks go by until the tasks that this process has claimed are looked at, too."""
 
 
 async def recover_owners(store: Store, pool: InstancePool) -> None:
-    """Start an instance for every owner with running tasks in the pool's swarm, one by one.
+    """Go on with the unfinished tasks of the pool's swarm that nobody works on, again and again.
 
-    Where other processes share the store, go on with what those leave that die. Instances that
-    idle on an older swarm are closed first. An owner that cannot be started is logged; its tasks
-    wait until it posts a message, follows events or cancels a task.
+    They are what earlier processes left, what others that share the store leave when they die,
+    and what could not be loaded here because the store failed. Instances that idle on an older
+    swarm are closed first. An owner that cannot be started is logged; its tasks wait until it posts
+    a message, follows events or cancels a task.
     """
     with _logged():
         await pool.sweep()
-        await _recover_all(await store.open_owners(pool.served.template.name), pool)
-    taken = 0
+    swarm = str(pool.served.template.name)
+    if pool.served.needs_token:
+        with _logged():
+            if owners := await store.open_owners(swarm):
+                _log.warning(
+                    "%d callers have unfinished tasks, which continue when the caller next posts a "
+                    "message or follows events, because the swarm calls its model with the "
+                    "caller's own token",
+                    len(owners),
+                )
+        return
+    recovery = Recovery(store, pool, swarm)
     with store.hints("orphans") as hint:
-        while store.shared and not pool.served.needs_token:
-            await hint.wait(_SOON_SECONDS if taken else _LOOK_SECONDS)
+        for number in itertools.count():
             taken = 0
             with _logged():
-                for owner in await store.queued_owners(str(pool.served.template.name)):
-                    taken += await _take_queued(pool, owner)
-                orphans: dict[Owner, list[TaskRow]] = {}
-                for owner, row in await store.orphans(str(pool.served.template.name)):
-                    orphans.setdefault(owner, []).append(row)
-                for owner, rows in orphans.items():
-                    await _recover(pool, owner, rows)
+                taken = await recovery.take_queued()
+                await recovery.take_up(own=number % _LOOKS == 0)
+            await hint.wait(_SOON_SECONDS if taken else _LOOK_SECONDS)
 
 
-async def _take_queued(pool: InstancePool, owner: Owner) -> int:
-    with suppress(MAILError):  # there is no room now, or the caller's instance is of another swarm
-        async with pool.lease(Caller(owner.role, owner.id)) as swarm:
-            if swarm.name == owner.swarm:
-                return int(await swarm.runtime.take_queued())
-    return 0
+@dataclass(slots=True, eq=False)
+class Recovery:
+    """What goes on with unfinished tasks of a swarm; see `recover_owners`."""
+
+    store: Store
+    pool: InstancePool
+    swarm: str
+    given_up: set[Owner] = field(default_factory=set)
+
+    async def take_queued(self) -> int:
+        """Begin with tasks that wait for a process with room; return with how many."""
+        taken = 0
+        for owner in await self.store.queued_owners(self.swarm) if self.store.shared else ():
+            with suppress(MAILError):  # there is no room now, or another swarm works for the caller
+                async with self.pool.lend_owner(owner) as swarm:
+                    taken += int(await swarm.runtime.take_queued())
+        return taken
+
+    async def take_up(self, *, own: bool) -> None:
+        """Go on with what nobody works on; with ``own``, also with what should be in memory."""
+        left = await self.store.orphans(self.swarm)
+        if own:
+            left += await self.store.claimed(self.swarm)
+        tasks: dict[Owner, list[str]] = {}
+        for owner, task_id in left:
+            if not self.pool.holds(owner, task_id):
+                tasks.setdefault(owner, []).append(task_id)
+        for owner in tasks.keys() - self.given_up:
+            try:
+                async with self.pool.lend_owner(owner) as swarm:
+                    await swarm.runtime.take_up(tasks[owner])
+            except (StoreError, ServerBusy, ShuttingDown) as error:
+                _log.debug("tasks wait for the next look: %s", error)
+            except Exception:  # noqa: BLE001 - the other owners' tasks must continue
+                _log.exception("the unfinished tasks of a caller could not be resumed")
+                self.given_up.add(owner)
+            else:
+                _log.info("unfinished tasks resumed", extra={"tasks": len(tasks[owner])})
 
 
 @contextmanager
@@ -407,40 +453,3 @@ def _logged() -> Iterator[None]:
         _log.warning("unfinished tasks could not be looked up: %s", error)
     except Exception:  # noqa: BLE001 - the server goes on; the tasks wait for their callers
         _log.exception("unfinished tasks could not be looked up")
-
-
-async def _recover_all(owners: list[Owner], pool: InstancePool) -> None:
-    if owners and pool.served.needs_token:
-        _log.warning(
-            "%d callers have unfinished tasks, which continue when the caller next posts a message "
-            "or follows events, because the swarm calls its model with the caller's own token",
-            len(owners),
-        )
-        return
-    waiting = owners
-    while waiting:
-        waiting = [owner for owner in waiting if not await _recover(pool, owner)]
-        if waiting:
-            await asyncio.sleep(_BUSY_SECONDS)
-    if owners:
-        _log.info("unfinished tasks resumed", extra={"callers": len(owners)})
-
-
-async def _recover(pool: InstancePool, owner: Owner, rows: Sequence[TaskRow] = ()) -> bool:
-    """Start an owner's instance; False to try again: there is no room, or it still works.
-
-    It takes up what is unfinished when it starts, and these tasks if it has started before.
-    """
-    caller = Caller(owner.role, owner.id)
-    try:
-        async with pool.lease(caller) as swarm:
-            if swarm.name == owner.swarm:
-                await swarm.runtime.take_up(rows)
-            return bool(swarm.name == owner.swarm)
-    except ServerBusy:
-        return False
-    except ShuttingDown:
-        return True
-    except Exception:  # noqa: BLE001 - the other owners' tasks must continue
-        _log.exception("the unfinished tasks of a caller could not be resumed")
-        return True

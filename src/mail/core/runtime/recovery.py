@@ -101,27 +101,27 @@ class TaskLoader:
         task.asks = Ledger.of((*questions, *letters), first=stored is None)
         task.peering, task.met = peering, {agent_and_participant(each) for each in letters}
 
-    async def load_mail(self, task: ActiveTask) -> None:
-        """Read a running task's mail back; when the store fails, go on trying in the background.
+    async def load_mail(self, task: ActiveTask, *, recovered: bool = False) -> None:
+        """Read a task's mail back; when the store fails, go on trying in the background.
 
-        What the caller brought is stored by then, so a failure here is no refusal.
+        What the caller brought is stored by then, so a failure here is no refusal. See `refill`.
         """
-        if task.row.state is not TaskState.RUNNING or task.loaded:
+        if (task.row.state is not TaskState.RUNNING and not recovered) or task.loaded:
             return
         try:
-            await self.refill(task)
+            await self.refill(task, recovered=recovered)
         except StoreError as error:
             logger.warning("the mail of task '%s' cannot be read yet: %s", task.task_id, error)
             task.pins += 1
-            go_on(self._load_late(task), self.context.under_way)
+            go_on(self._load_late(task, recovered), self.context.under_way)
         self.context.wake()
 
-    async def _load_late(self, task: ActiveTask) -> None:
+    async def _load_late(self, task: ActiveTask, recovered: bool) -> None:
         try:
             while not (task.loaded or self.context.status.draining):
                 await asyncio.sleep(_PAUSE)
                 try:
-                    await self.refill(task)
+                    await self.refill(task, recovered=recovered)
                 except StoreError:
                     continue
         finally:

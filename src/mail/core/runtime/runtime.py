@@ -255,7 +255,7 @@ class MAILRuntime(Federation, RuntimeViews):
             queues = store.shared and self._context.settings.queue_after is not None
             queued = await store.queued_tasks(owner) if queues else ()
             unfinished = (row for row in reversed(rows) if row.is_unfinished)
-            await self._take_up(row for row in unfinished if row.task_id not in queued)
+            await self._take_up(row.task_id for row in unfinished if row.task_id not in queued)
             if self._gateway is not None:
                 self._gateway.wake(())  # mail may wait from the last time
             self._recovered = True
@@ -274,15 +274,20 @@ class MAILRuntime(Federation, RuntimeViews):
             if topic.startswith(mine):
                 events.look_again(topic.removeprefix(mine))
 
-    async def _take_up(self, rows: Iterable[TaskRow]) -> None:
-        for row in rows:
+    async def _take_up(self, task_ids: Iterable[str]) -> None:
+        for task_id in task_ids:
             with suppress(StoreConflict, TaskElsewhere, UnknownTask):  # another was faster
-                await self._submissions.recover(row)
+                await self._submissions.recover(task_id)
 
-    async def take_up(self, rows: Iterable[TaskRow]) -> None:
-        """Take up tasks of the owner that another process has left unfinished."""
+    async def take_up(self, task_ids: Iterable[str]) -> None:
+        """Take up unfinished tasks of the owner that are not in memory and nobody works on."""
         await self.start()
-        await self._take_up(rows)
+        await self._take_up(task_ids)
+
+    def holds(self, task_id: str) -> bool:
+        """Tell whether a task of the owner is in memory, or its claim is."""
+        tasks = self._context.active_tasks
+        return task_id in tasks.ids or task_id in tasks.claims
 
     async def take_queued(self) -> int:
         """Take up tasks of the owner that wait for room, as many as there is room for.
@@ -300,7 +305,7 @@ class MAILRuntime(Federation, RuntimeViews):
         try:
             for row, _ in taken:
                 with suppress(StoreConflict, UnknownTask):  # it was deleted
-                    await self._submissions.recover(row, begun=False)
+                    await self._submissions.recover(row.task_id, begun=False)
         except StoreError:  # what could not be taken up is for whoever can
             left = {row.task_id for row, _ in taken} - tasks.ids
             await self._context.store.hand_over(self._context.owner, sorted(left))

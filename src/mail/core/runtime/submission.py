@@ -541,19 +541,19 @@ class Submissions:
         waiter.streamed, waiter.stream_tokens = request.streamed, request.stream_tokens
         return waiter
 
-    async def recover(self, row: TaskRow, *, begun: bool = True) -> None:
+    async def recover(self, task_id: str, *, begun: bool = True) -> None:
         """Take up a task that an earlier process left running or half paused, or had not begun."""
-        live = self.context.active_tasks.get(row.task_id)
+        live = self.context.active_tasks.get(task_id)
         if live is not None and live.loaded:
             return  # a start that was cut short has taken it up
-        async with self.hold(row.task_id, new=False, stopping=True) as task:
+        async with self.hold(task_id, new=False, stopping=True) as task:
             if task.row.state is TaskState.RUNNING:
-                await self.loader.refill(task, recovered=begun)
-            else:
-                task.pausing = task.row.awaited
+                await self.loader.load_mail(task, recovered=begun)
+            elif task.row.is_unfinished:
+                task.pausing = True
                 if any(call.is_decided for call in task.calls.values()):
                     self.context.mailbox.hold(task.task_id, Hold.FIRM)
-                    await self.loader.refill(task, recovered=True)
+                    await self.loader.load_mail(task, recovered=True)
 
 
 def _check_offer(offer: Offer, context: RuntimeContext) -> None:

@@ -25,7 +25,7 @@ from mail.core.runtime.active_tasks import Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.handlers import HANDLERS, ToolContext
 from mail.core.runtime.policy import check_tool
-from mail.core.runtime.transaction import TaskChange
+from mail.core.runtime.transaction import TaskChange, check_claim
 from mail.core.runtime.turn_result import (
     EventDraft,
     Reprompt,
@@ -158,6 +158,7 @@ class ToolDispatcher:
             turn_result.journal_row(key, "started", {})
         if turn_result.journal:
             await self._flush(turn, turn_result)
+        await check_claim(self.context, turn.task)
         began = time.perf_counter()
         if action.idempotent:
             async with self._notes(turn, turn_result, key, known):

@@ -416,6 +416,22 @@ def lose(context: RuntimeContext, task: ActiveTask) -> None:
     context.events.lose(task.task_id)
 
 
+async def check_claim(context: RuntimeContext, task: ActiveTask) -> None:
+    """Check that a task is still this process's, before something that others may have begun.
+
+    It asks the store if the process was frozen or cut off since the last look.
+
+    Raises:
+        ClaimLost: it is not.
+    """
+    lapses = context.store.driver.lapses
+    if task.lapses != lapses:
+        if not await context.store.holds(context.owner, task.task_id, task.claim):
+            lose(context, task)
+            raise ClaimLost(task.task_id)
+        task.lapses = lapses
+
+
 async def delete(context: RuntimeContext, task: ActiveTask) -> None:
     """Take a task out of the store.
 

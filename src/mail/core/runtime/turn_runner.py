@@ -33,7 +33,7 @@ from mail.core.runtime.held_calls import accepted_call, describe, runs_calls, sp
 from mail.core.runtime.histories import Entry, History
 from mail.core.runtime.settings import RuntimeSettings
 from mail.core.runtime.tool_dispatch import ToolDispatcher
-from mail.core.runtime.transaction import count_attempt, log, log_reports, lose
+from mail.core.runtime.transaction import check_claim, count_attempt, log, log_reports
 from mail.core.runtime.turn import ControlKind, Origin, Phase
 from mail.core.runtime.turn_end import TurnEnd
 from mail.core.runtime.turn_result import (
@@ -53,7 +53,6 @@ from mail.core.usage import Usage
 from mail.db.records import EventRow, JournalRow
 from mail.errors import (
     AgentError,
-    ClaimLost,
     MAILError,
     ModelError,
     StoreConflict,
@@ -514,24 +513,11 @@ class TurnRunner:
         async with histories.read(lane) as history:
             return await self._ask(turn, turn_result, history, incoming)
 
-    async def _check_claim(self, task: ActiveTask) -> None:
-        """Check that the task is still this process's, before a call that others may have paid for.
-
-        Raises:
-            ClaimLost: it is not.
-        """
-        store, lapses = self.context.store, self.context.store.driver.lapses
-        if task.lapses != lapses:
-            if not await store.holds(self.context.owner, task.task_id, task.claim):
-                lose(self.context, task)
-                raise ClaimLost(task.task_id)
-            task.lapses = lapses
-
     async def _ask(
         self, turn: Turn, turn_result: TurnResult, history: History, incoming: list[Entry]
     ) -> Reply | None:
         """Return the agent's reply; None when there is a reason not to ask it, or nobody waits."""
-        await self._check_claim(turn.task)
+        await check_claim(self.context, turn.task)
         messages = history.entries + incoming  # one copy; unpacking would make two of a long list
         # Nothing is awaited between this look at the account and the call.
         if (reason := refusal(turn, history.size, self.context)) is not None:
