@@ -8,11 +8,12 @@ import sqlite3
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import escape
 
 import httpx
 
@@ -28,6 +29,10 @@ SELECT entries FROM history_entries UNION ALL SELECT payload FROM journal WHERE 
 _EVENTS = """
 SELECT seq, event_type, event_data FROM task_events JOIN tasks ON tasks.id = task
 WHERE tasks.task_id = ? AND tasks.caller_id = ? ORDER BY seq
+"""
+_MAIL = """
+SELECT tier, payload FROM messages JOIN tasks ON tasks.id = task
+WHERE tasks.task_id = ? AND recipient = ? ORDER BY messages.seq
 """
 _HISTORY = """
 SELECT entries FROM history_entries JOIN tasks ON tasks.id = task
@@ -205,10 +210,12 @@ class Evidence:
         for digest, count in asked.items() if in_flight else ():
             assert count <= 1 + may_repeat[digest], "a call that was not in flight was repeated"
 
-    def check_log(self, task_id: str, runs: int = 1) -> None:
+    def check_log(
+        self, task_id: str, runs: int = 1, agents: Iterable[str] = ("lead", "north", "south")
+    ) -> None:
         """Check a finished task: no event or message is lost or doubled, nothing is left over.
 
-        ``runs`` counts its pauses, too.
+        ``runs`` counts its pauses, too, and ``agents`` are those that had work.
         """
         events = self.events(task_id)
         assert [seq for seq, _, _ in events] == list(range(1, len(events) + 1))
@@ -219,8 +226,9 @@ class Evidence:
         assert len(ids) == len(set(ids))
         done = [data["tool_call_id"] for _, kind, data in events if kind == "action_complete"]
         assert len(done) == len(set(done))
-        for agent in ("lead", "north", "south"):
+        for agent in agents:
             self._check_history(task_id, agent)
+            self._check_order(task_id, agent)
         self._check_mail(task_id)
 
     def _check_history(self, task_id: str, agent: str) -> None:
@@ -232,6 +240,18 @@ class Evidence:
         assert len(calls) == len(set(calls))
         mails = [entry["content"] for entry in history if entry.get("role") == "user"]
         assert len(mails) == len(set(mails))
+
+    def _check_order(self, task_id: str, agent: str) -> None:
+        """Check that an agent read the mail of each tier in the order in which it was stored."""
+        read = [entry["content"] for entry in self.history(task_id, agent) if "role" in entry]
+        tiers: dict[int, list[int]] = {}
+        for tier, payload in self.rows(_MAIL, task_id, agent):
+            envelope = json.loads(payload)
+            sent, said = f">{envelope['timestamp']}<", escape(envelope["message"]["body"])
+            found = [place for place, text in enumerate(read) if sent in text and said in text]
+            assert found, (payload, read)
+            tiers.setdefault(tier, []).append(found[0])
+        assert all(places == sorted(places) for places in tiers.values()), tiers
 
     def _check_mail(self, task_id: str) -> None:
         statement = """

@@ -149,11 +149,14 @@ class Place:
 
 @asynccontextmanager
 async def provider(
-    folder: Path, *faults: Mapping[str, object], key: str | None = PROVIDER_KEY
+    folder: Path,
+    *faults: Mapping[str, object],
+    key: str | None = PROVIDER_KEY,
+    script: str = "tests.e2e.script:reply",
 ) -> AsyncIterator[int]:
     """Run the fake provider; yield its port. Its log is ``provider.jsonl`` in the folder."""
     port = free_port()
-    arguments = ["--port", str(port), "--script", "tests.e2e.script:reply"]
+    arguments = ["--port", str(port), "--script", script]
     arguments += ["--log", str(folder / "provider.jsonl")]
     arguments += ["--port-file", str(folder / "provider.port")]
     arguments += ["--key", key] if key else []
@@ -174,13 +177,16 @@ async def provider(
 
 @asynccontextmanager
 async def place_of(
-    folder: Path, *faults: Mapping[str, object], key: str | None = PROVIDER_KEY, dsn: str = ""
+    folder: Path,
+    *faults: Mapping[str, object],
+    dsn: str = "",
+    **options: str | None,
 ) -> AsyncIterator[Place]:
     """Make a place with tokens and a running provider; the server is started by the test.
 
-    Without ``dsn`` the store is an SQLite file in the folder.
+    Without ``dsn`` the store is an SQLite file in the folder. See `provider` for the rest.
     """
-    async with provider(folder, *faults, key=key) as port:
+    async with provider(folder, *faults, **options) as port:
         place = Place(folder, port, dsn=dsn)
         await place.make_tokens()
         try:

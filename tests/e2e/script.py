@@ -23,12 +23,18 @@ STORY = " ".join(f"word{number}" for number in range(300))
 
 async def reply(view: ScriptView) -> list[Call | Say]:
     """Reply for whichever agent asks, once its gate is open."""
+    agent = await admitted(view)
+    return lead(view) if agent == "lead" else work(view, agent)
+
+
+async def admitted(view: ScriptView) -> str:
+    """Return which agent asks, once its gate is open."""
     named = re.search(r"Your name is (\w+)\.", view.system)
     agent = named[1] if named else ""
     _note_mail(agent, view)
     while _is_closed(f"model-{agent}"):
         await asyncio.sleep(0.01)
-    return lead(view) if agent == "lead" else work(view, agent)
+    return agent
 
 
 def _note_mail(agent: str, view: ScriptView) -> None:
@@ -75,16 +81,16 @@ def _answer_person(view: ScriptView) -> list[Call | Say]:
     ]
 
 
-def work(view: ScriptView, name: str) -> list[Call | Say]:
+def work(view: ScriptView, name: str, boss: str = "lead") -> list[Call | Say]:
     """Look and note, then report; look again when the outcome is unknown."""
-    request = view.mail_from("lead")
+    request = view.mail_from(boss)
     job = request.body if request else ""
     if job.startswith("ask"):
         return ask(view, job, name)
     if job.startswith("news"):
         return [call("acknowledge_broadcast" if name == "north" else "ignore_broadcast")]
     note, look = call(f"note_{name}", job=job), call("look", job=job, worker=name)
-    if view.sender == "lead":
+    if view.sender == boss:
         return [look, note]
     last = view.new_results[-1]
     if "outcome is unknown" in last.content:
@@ -93,7 +99,7 @@ def work(view: ScriptView, name: str) -> list[Call | Say]:
     if last.tool == "look" and "0 lines" in last.content:
         return [note]
     report = f"{job}: {name} has {count[0] if count else last.content}"
-    return [call("send_response", target="lead", subject="Report", body=report)]
+    return [call("send_response", target=boss, subject="Report", body=report)]
 
 
 def ask(view: ScriptView, job: str, name: str) -> list[Call | Say]:

@@ -91,7 +91,8 @@ class Options:
 
     ``participants`` are names of mailboxes. With ``desk`` the swarm is that of the simulation of
     the mail desk, and each of them may store so many bytes. ``template`` is ``module:function``
-    of another swarm, which takes the folder.
+    of another swarm, which takes the folder. ``running`` is how many tasks of a caller may run at
+    once; 0 for any number.
     """
 
     folder: str
@@ -106,6 +107,7 @@ class Options:
     participants: tuple[str, ...] = ()
     desk: int = 0
     template: str = ""
+    running: int = 0
     environment: dict[str, str] = field(default_factory=dict)
 
 
@@ -138,7 +140,7 @@ def serve(options: Options) -> None:
         files=FilesConfig(root=str(folder / "mail-files")),
         settings=SettingsConfig(task_message_limit=50, print_llm_streams=True),
         teams=TeamsConfig(enabled=bool(options.desk)),
-        limits=NO_LIMITS,
+        limits=NO_LIMITS.model_copy(update={"max_running_tasks": options.running}),
     )
     if options.template:
         module, _, name = options.template.partition(":")

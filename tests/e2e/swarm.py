@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -46,7 +48,8 @@ class Traces:
     async def run(self, action: str, job: str) -> None:
         """Leave a trace, then wait."""
         with self._file.open("a") as file:
-            file.write(json.dumps({"action": action, "job": job}) + "\n")
+            line = {"action": action, "job": job, "at": time.time(), "process": os.getpid()}
+            file.write(json.dumps(line) + "\n")
         await asyncio.sleep(self._pause)
         while (self._gates / f"action-{action}").exists():
             await asyncio.sleep(0.01)
@@ -74,10 +77,12 @@ def make_template(
 ) -> MAILSwarmTemplate:
     """Return the swarm; ``limit`` is its task_message_limit, ``pause`` how long actions take."""
     traces = Traces(folder, pause)
-    look = _look(traces)
-    agents = [_agent("lead", WORKERS, [], leads=True, use_proxy=use_proxy)]
+    look = make_look(traces)
+    agents = [make_agent("lead", WORKERS, [], leads=True, use_proxy=use_proxy)]
     agents += [
-        _agent(name, ["lead"], [look, _note(traces, name), _ask(traces)], use_proxy=use_proxy)
+        make_agent(
+            name, ["lead"], [look, make_note(traces, name), make_ask(traces)], use_proxy=use_proxy
+        )
         for name in WORKERS
     ]
     return MAILSwarmTemplate(
@@ -90,7 +95,7 @@ def make_template(
     )
 
 
-def _agent(
+def make_agent(
     name: str,
     targets: "list[str] | tuple[str, ...]",
     actions: list[MAILAction],
@@ -114,7 +119,7 @@ def _agent(
     )
 
 
-def _note(traces: Traces, name: str) -> MAILAction:
+def make_note(traces: Traces, name: str) -> MAILAction:
     action = f"note_{name}"
 
     async def note(values: dict[str, str]) -> str:
@@ -124,7 +129,7 @@ def _note(traces: Traces, name: str) -> MAILAction:
     return MAILAction.from_pydantic_model(Job, note, action, "Add a line to the notes.")
 
 
-def _ask(traces: Traces) -> MAILAction:
+def make_ask(traces: Traces) -> MAILAction:
     async def ask(values: dict[str, str]) -> str:
         await traces.run("ask_person", values["question"])
         return "run although it is a breakpoint"
@@ -132,7 +137,7 @@ def _ask(traces: Traces) -> MAILAction:
     return MAILAction.from_pydantic_model(Question, ask, "ask_person", "Ask a person.")
 
 
-def _look(traces: Traces) -> MAILAction:
+def make_look(traces: Traces) -> MAILAction:
     async def look(values: dict[str, str]) -> str:
         await traces.run("look", values["job"])
         return f"{traces.count('note_' + values['worker'], values['job'])} lines"

@@ -10,18 +10,18 @@ import random
 import time
 from collections import Counter
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from tests.e2e.evidence import report
-from tests.e2e.processes import Place
-from tests.e2e.script import WORKERS
+from tests.e2e.processes import Place, place_of
+from tests.e2e.teams import SCRIPT, TEMPLATE, Team, answer, at_work, draw, workers
 
 KILLS = int(os.environ.get("E2E_KILLS", "8"))
 CLIENTS = int(os.environ.get("E2E_CLIENTS", "3"))
-PAUSE = 0.1  # seconds that an action takes, so that kills hit some
 CUSTOMERS = tuple(f"client {number}" for number in range(CLIENTS))
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120 + 20 * KILLS)]
@@ -92,15 +92,21 @@ async def kill_again_and_again(place: Place) -> list[float]:
         await place.kill()
         await place.evidence.note_kill()
         begun = time.monotonic()
-        await place.start(pause=PAUSE)
+        await place.start(template=TEMPLATE)
         starts.append(time.monotonic() - begun)
     return starts
 
 
-async def test_every_accepted_task_is_completed_exactly_once(place: Place) -> None:
-    report(f"E2E_SEED={SEED}")
+async def test_every_accepted_task_is_completed_exactly_once(tmp_path: Path) -> None:
+    team = draw(tmp_path, SEED)
+    report(f"E2E_SEED={SEED}, who works for whom: {team}")
+    async with place_of(tmp_path, script=SCRIPT) as place:
+        await run(place, team)
+
+
+async def run(place: Place, team: Team) -> None:
     begun = time.monotonic()
-    await place.start(pause=PAUSE)
+    await place.start(template=TEMPLATE)
     customers = [Customer(place, name) for name in CUSTOMERS]
     async with asyncio.TaskGroup() as group:
         for customer in customers:
@@ -113,42 +119,42 @@ async def test_every_accepted_task_is_completed_exactly_once(place: Place) -> No
             await asyncio.sleep(0.05)
     jobs = [job for customer in customers for job in customer.accepted]
     with place.evidence.at_rest():
-        check(place, jobs)
+        check(place, jobs, team)
     kills = place.evidence.kills
     report(
         f"{len(kills)} kills, {len(jobs)} tasks, {len(place.evidence.requests())} model calls, "
         f"in flight {sum(len(kill.lost) for kill in kills)}, repeats {place.evidence.repeats()}, "
-        f"unknown outcomes {unknown(place, jobs)}, "
+        f"unknown outcomes {unknown(place, jobs, team)}, "
         f"slowest restart {max(starts):.2f} s, all in {time.monotonic() - begun:.1f} s"
     )
 
 
-def unknown(place: Place, jobs: list[str]) -> int:
+def unknown(place: Place, jobs: list[str], team: Team) -> int:
     """Return how many agents were told that an action's outcome is unknown."""
     return sum(
         "outcome is unknown" in str(place.evidence.history(job, worker))
         for job in jobs
-        for worker in WORKERS
+        for worker in workers(team)
     )
 
 
-def check(place: Place, jobs: list[str]) -> None:
+def check(place: Place, jobs: list[str], team: Team) -> None:
     """Check every task's log and answer, every action, every model call."""
     assert len(jobs) >= len(CUSTOMERS)
     assert len(jobs) == len(set(jobs))
     runs = place.evidence.runs()
     for job in jobs:
-        place.evidence.check_log(job)
+        place.evidence.check_log(job, agents=at_work(team, job))
         events = place.evidence.events(job)
-        answer = f"{job}: north has 1 lines; south has 1 lines"
-        assert events[-1][2]["response"] == answer
+        assert events[-1][2]["response"] == answer(team, job)
         senders = Counter(
             data["full_message"]["message"]["sender"]["address_type"]
             for _, kind, data in events
             if kind == "new_message"
         )
         assert senders["user"] == 1
-        assert [runs[(f"note_{worker}", job)] for worker in WORKERS] == [1, 1]
+        noting = [worker for worker in workers(team) for _ in range(runs[(f"note_{worker}", job)])]
+        assert sorted(noting) == sorted(set(at_work(team, job)).intersection(workers(team)))
     assert place.evidence.tasks() == sorted(jobs)
     place.evidence.check_calls()
     assert "Traceback" not in place.log

@@ -20,7 +20,8 @@ class Servers:
             self.places.append(Place(folder, first.provider_port, dsn=first.dsn))
         for place in self.places[1:]:
             place.gates.rmdir()
-            place.gates.symlink_to(first.gates)
+            for shared in ("gates", "actions.jsonl", "team.json"):
+                (place.folder / shared).symlink_to(first.folder / shared)
             place.evidence = first.evidence
         self._next = itertools.count()
 
@@ -30,9 +31,9 @@ class Servers:
 
 
 @asynccontextmanager
-async def servers_of(folder: Path, dsn: str, count: int) -> AsyncIterator[Servers]:
+async def servers_of(folder: Path, dsn: str, count: int, **options: str) -> AsyncIterator[Servers]:
     """Make servers, with tokens and a provider; the test starts each of them."""
-    async with place_of(folder, dsn=dsn) as first:
+    async with place_of(folder, dsn=dsn, **options) as first:
         servers = Servers(first, count)
         try:
             yield servers

@@ -1,7 +1,6 @@
 """``GET /metrics``: what Prometheus reads of a server, and who may."""
 
 import asyncio
-import json
 import logging
 import subprocess
 import time
@@ -24,7 +23,7 @@ from mail.errors import StoreError
 from mail.server.app import create_app
 from mail.server.figures import to_text
 from tests.server.kit import Script, Template, bearer, config, serving
-from tests.support.prometheus import GRAFANA, needed, prometheus
+from tests.support.prometheus import GRAFANA, asked, has_data, needed, prometheus, queries
 
 TOKEN = "metrics-token-of-the-tests"
 MODEL = "test/model"
@@ -258,12 +257,6 @@ async def served(
         yield client
 
 
-async def asked(http: httpx.AsyncClient, path: str, **query: str) -> Any:
-    answer = await http.get(f"/api/v1/{path}", params=query)
-    assert answer.status_code == 200, answer.text
-    return answer.json()["data"]
-
-
 async def test_prometheus_takes_the_configuration_the_alerts_and_each_query_of_the_dashboard(
     served: httpx.AsyncClient, script: Script, store: MemoryStore, tmp_path: Path
 ) -> None:
@@ -271,16 +264,14 @@ async def test_prometheus_takes_the_configuration_the_alerts_and_each_query_of_t
     await asyncio.to_thread(subprocess.run, checked, check=True, capture_output=True)
     await put_undelivered(store)
     address = str(served.base_url).removeprefix("http://").rstrip("/")
-    dashboard = json.loads((GRAFANA / "dashboard.json").read_text())
-    queries = [target["expr"] for each in dashboard["panels"] for target in each["targets"]]
     waiting = asyncio.create_task(post(served, "hang"))
     await script.entered.wait()
     async with AsyncExitStack() as stack:
         stack.callback(script.gate.set)
-        started = prometheus(tmp_path, address, TOKEN)
+        started = prometheus(tmp_path, address, token=TOKEN)
         url = await asyncio.to_thread(stack.enter_context, started)
         async with httpx.AsyncClient(base_url=url) as http, asyncio.timeout(120):
-            missing = set(queries)
+            missing = set(queries())
             while missing:  # counts need two looks; work goes on meanwhile
                 for body in ("hello", "busy", "fail"):
                     await post(served, body)
@@ -293,10 +284,3 @@ async def test_prometheus_takes_the_configuration_the_alerts_and_each_query_of_t
             assert len(group["rules"]) == 12
             assert {rule["health"] for rule in group["rules"]} <= {"ok", "unknown"}
     await waiting
-
-
-async def has_data(http: httpx.AsyncClient, query: str) -> bool:
-    """Tell whether a query has a result, without an error; it may not be there yet."""
-    text = query.replace("$__rate_interval", "30s").replace("$job", "mail")
-    found = await asked(http, "query", query=text)
-    return any(each["value"][1] != "NaN" for each in found["result"])
