@@ -46,6 +46,8 @@ class Store(
     To add a subject, add a class of verbs, and list it among the bases here.
     """
 
+    _is_whole = False  # until `open` has found no import that was broken off
+
     @property
     def durable(self) -> bool:
         """Tell whether committed state survives the process."""
@@ -63,12 +65,15 @@ class Store(
             StoreError: see the driver's `open`; or the database holds part of an import.
         """
         await self.driver.open()
+        if self._is_whole:
+            return
         if await self.unfinished_import():
             await self.close()
             raise StoreError(
                 "the database holds part of an import; run 'mail db import' with the same file "
                 "again, or use another database"
             )
+        self._is_whole = True
 
     async def close(self) -> None:
         """Finish what is queued and disconnect."""

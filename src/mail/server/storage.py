@@ -139,7 +139,7 @@ class StorageShares:
         if len(self._accounts) > _MOST_OWNERS:
             self._accounts.popitem(last=False)
         if self._now() - account.asked_at >= seconds:
-            if account.asking is None or account.asking.done():
+            if account.asking is None:
                 account.asking = asyncio.create_task(self._ask(owner, account))
                 account.asking.add_done_callback(_heard)
             await asyncio.shield(account.asking)  # the request that asked first may go away
@@ -147,7 +147,10 @@ class StorageShares:
 
     async def _ask(self, owner: Owner, account: _Account) -> StoredUse:
         began, wrote = self._now(), account.wrote
-        account.use = await self._stored(owner)
+        try:
+            account.use = await self._stored(owner)
+        finally:
+            account.asking = None
         account.asked_at = began
         account.wrote -= wrote
         return account.use

@@ -1,5 +1,8 @@
 """Names that a runtime refers to must be there."""
 
+import asyncio
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -7,7 +10,9 @@ import pytest
 from mail.core.actions import ActionCore
 from mail.core.agents import AgentCore
 from mail.core.runtime.validation import check_names
-from mail.errors import ConfigError
+from mail.errors import ConfigError, ShuttingDown
+from mail.testing import tool_calls
+from tests.support.swarm import runtime_of, supervisor, user_message
 
 
 async def _unused(*_: Any) -> Any:
@@ -70,3 +75,25 @@ def test_targets_that_name_no_agent_of_another_swarm_are_refused(target) -> None
 def test_a_name_that_is_not_there_is_refused(changes: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         _check(**changes)
+
+
+async def test_the_memory_of_a_runtime_that_has_stopped_is_free_without_the_collector() -> None:
+    """Servers let go of callers all the time, and the collector would stop them to look for it."""
+
+    async def answer(*_: Any) -> Any:
+        return None, tool_calls(("task_complete", {"finish_message": "done"}))
+
+    runtime = runtime_of({"supervisor": supervisor(answer, ())})
+    await runtime.submit_and_wait(user_message(), timeout=10)
+    gone = weakref.ref(runtime)
+    gc.disable()
+    try:
+        await runtime.shutdown()
+        await runtime.shutdown()  # once more is fine
+        with pytest.raises(ShuttingDown):
+            await runtime.submit(user_message())
+        del runtime
+        await asyncio.sleep(0.01)
+        assert gone() is None
+    finally:
+        gc.enable()

@@ -23,6 +23,7 @@ from mail.db.blobs import Blobs
 from mail.db.desk import PARTICIPANT_ROLE
 from mail.db.records import Owner
 from mail.db.store import Store
+from mail.errors import ShuttingDown
 from mail.services.event_log import EventLog
 from mail.traces import tracer
 
@@ -124,6 +125,14 @@ class Status:
     abandoned: int = 0
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
+async def _stopped() -> None:
+    raise ShuttingDown()
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class RuntimeContext:
     """The parts of one runtime, shared by the steps of a turn. Parts know nothing of one another.
@@ -146,10 +155,14 @@ class RuntimeContext:
     outside: Outside
     status: Status
     subjects: TaskSubject = field(default_factory=TaskSubject)
-    wake: Callable[[], None] = lambda: None
+    wake: Callable[[], None] = _nothing
     start: Callable[[], Awaitable[None]]
     under_way: set["asyncio.Task[None]"] = field(default_factory=set)
     tracer: "Tracer | None" = field(default_factory=tracer)
+
+    def part(self) -> None:
+        """Let the parts of a runtime that has stopped go; its memory is free at once then."""
+        self.subjects, self.wake, self.start = TaskSubject(), _nothing, _stopped
 
     def follow_seconds(self, task_id: str) -> float:
         """Return after how long a stream of a task looks for events that others have stored."""

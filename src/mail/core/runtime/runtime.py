@@ -402,6 +402,9 @@ class MAILRuntime(Federation, RuntimeViews):
             task.end_span()
         self._context.events.close()
         self.shutdown_event.set()
+        if not (self._context.active_tasks or self._context.under_way):
+            self._deaf = lambda: None
+            self._context.part()
 
     async def _hand_over_quiet_tasks(self) -> None:
         """While turns come to their end, let other processes go on with all other tasks."""
