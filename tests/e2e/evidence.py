@@ -23,9 +23,10 @@ from tests.support.postgres import query
 
 _OPEN = "SELECT task_id FROM tasks WHERE is_running"
 _WAITING = "SELECT recipient FROM messages WHERE state = 'ready'"
-_RECORDED = """
-SELECT entries FROM history_entries UNION ALL SELECT payload FROM journal WHERE key = 'reply'
-"""
+_REPLIES = "SELECT payload FROM journal WHERE key = 'reply'"
+_LATE = 1000  # entries whose commits others may have overtaken
+_CALL_ID = re.compile(r"call_[0-9a-f]{32}")
+_ENTRIES = "SELECT id, entries FROM history_entries WHERE id > {} ORDER BY id"
 _EVENTS = """
 SELECT seq, event_type, event_data FROM task_events JOIN tasks ON tasks.id = task
 WHERE tasks.task_id = ? AND tasks.caller_id = ? ORDER BY seq
@@ -70,6 +71,8 @@ class Evidence:
     provider_port: int = 0
     _copy: sqlite3.Connection | None = None
     _read: int = 0
+    _seen_entry: int = 0
+    _recorded: set[str] = field(default_factory=set)
     _records: list[dict[str, Any]] = field(default_factory=list)
 
     # --- the provider ---------------------------------------------------------------------------
@@ -160,14 +163,18 @@ class Evidence:
     async def note_kill(self) -> Kill:
         """Remember how things stand right after a kill, before the next server starts."""
         # First, for other servers may be at work: what is recorded now was asked for before.
-        recorded = " ".join(text for (text,) in self.rows(_RECORDED))
+        replies = [text for (text,) in self.rows(_REPLIES)]
+        entries = self.rows(_ENTRIES.format(self._seen_entry - _LATE))
+        self._seen_entry = entries[-1][0] if entries else self._seen_entry
+        for text in (*replies, *(text for _, text in entries)):
+            self._recorded.update(_CALL_ID.findall(text))
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.provider_port}") as client:
             seen = -1
             while seen != (seen := len(self._provider())):
                 for _ in range(3):  # answered after what was sent before has arrived
                     await client.get("/")
         asked = self.asked()
-        kept = frozenset(digest for digest in asked if call_id(digest, 0) in recorded)
+        kept = frozenset(digest for digest in asked if call_id(digest, 0) in self._recorded)
         before = self.kills[-1].asked if self.kills else Counter[str]()
         self.kills.append(Kill(asked, kept, frozenset(asked - before) - kept))
         return self.kills[-1]

@@ -1,10 +1,12 @@
-"""A server with 50 tasks under way moves from SQLite to PostgreSQL; each ends with its answer."""
+"""A server with 50 tasks under way moves from SQLite to three on PostgreSQL; all end well."""
 
 import asyncio
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 
 from tests.e2e.processes import ROOT, Place
 from tests.e2e.script import WORKERS
+from tests.nodes.kit import Servers
 from tests.support.postgres import query
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -105,7 +108,13 @@ async def cut_off(place: Place, dsn: str) -> None:
         await connection.close()
 
 
-async def test_all_tasks_end_with_their_answers(place: Place, dsn: str) -> None:
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as made:
+        yield made
+
+
+async def test_all_tasks_end_with_their_answers(place: Place, dsn: str, stack: ExitStack) -> None:
     await begin(place)
     over = await export(place)
     await place.kill()
@@ -121,8 +130,10 @@ async def test_all_tasks_end_with_their_answers(place: Place, dsn: str) -> None:
     assert query(dsn, NOTED) == []
     (place.folder / "mail.db").unlink()
     place.dsn = place.store_url = place.evidence.dsn = dsn
+    servers = Servers(place, 3)
+    stack.callback(lambda: [each.clean_up() for each in servers.places])
+    await asyncio.gather(*(each.start() for each in servers.places))
     place.open_gate("model-south")
-    await place.start()
     async with asyncio.timeout(120):
         while place.evidence.open_tasks():
             await asyncio.sleep(0.1)
@@ -130,17 +141,19 @@ async def test_all_tasks_end_with_their_answers(place: Place, dsn: str) -> None:
         place.evidence.check_log(job)
         answer = f"{job}: north has 1 lines; south has 1 lines"
         assert place.evidence.events(job)[-1][2]["response"] == answer
-    async with place.client() as client:
-        await check_new_task(client)
+    for tree, each in zip(("elms", "oaks", "pines"), servers.places, strict=True):
+        async with each.client() as client:
+            await check_new_task(client, f"count the {tree}")
+            assert len((await client.get("/tasks")).json()) > len(JOBS)
     async with place.client("bob") as client:
         tasks = (await client.get("/tasks")).json()
         assert over <= tasks.keys() and all(tasks[name]["completed"] for name in over)
     runs: Any = place.evidence.runs()
     assert all(runs[(f"note_{worker}", job)] == 1 for worker in WORKERS for job in JOBS)
-    assert "Traceback" not in place.log
+    assert not any("Traceback" in each.log for each in servers.places)
 
 
-async def check_new_task(client: httpx.AsyncClient) -> None:
+async def check_new_task(client: httpx.AsyncClient, job: str) -> None:
     """Numbers go on: what is new collides with nothing."""
-    made = await client.post("/message", json={"body": "count the elms", "task_id": "elms"})
-    assert made.json()["response"] == "count the elms: north has 1 lines; south has 1 lines"
+    made = await client.post("/message", json={"body": job, "task_id": job})
+    assert made.json()["response"] == f"{job}: north has 1 lines; south has 1 lines"
