@@ -7,6 +7,7 @@ is there, and nobody was told.
 
 import asyncio
 import json
+import math
 import random
 import tempfile
 import uuid
@@ -40,6 +41,7 @@ class ShakyStore:
 
     durable = True
     shared = False
+    follow_seconds = math.inf
 
     def __init__(self, inner: Store, dice: random.Random, failing: float) -> None:
         self._inner, self._dice, self._failing = inner, dice, failing

@@ -1,5 +1,8 @@
 """The store: every verb, over the driver of a database."""
 
+from math import inf
+from typing import Final
+
 from mail.db.calls import CallVerbs
 from mail.db.claims import ClaimVerbs
 from mail.db.commit import CommitVerbs
@@ -18,6 +21,9 @@ from mail.db.sweep import SweepVerbs
 from mail.db.tasks import EventVerbs, TaskVerbs
 from mail.db.webhooks import WebhookVerbs
 from mail.errors import StoreError
+
+_SHARED_SECONDS: Final = 0.2
+_HINTED_SECONDS: Final = 5.0
 
 
 class Store(
@@ -57,6 +63,13 @@ class Store(
     def shared(self) -> bool:
         """Tell whether other processes may be at work on the same tasks."""
         return self.driver.shared
+
+    @property
+    def follow_seconds(self) -> float:
+        """After how long to look for what other processes have stored; hints may be lost."""
+        if not self.shared:
+            return inf
+        return _HINTED_SECONDS if self.driver.hears else _SHARED_SECONDS
 
     async def open(self) -> None:
         """Connect and migrate. May be called again; the first call does the work.

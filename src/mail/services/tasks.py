@@ -54,9 +54,6 @@ _SHORT_CALLS: Final = 16 * 1024
 """The same of all calls of a task together."""
 _POLL_SECONDS: Final = 1.0
 """Seconds between a stream's looks into the store while no engine here has the task."""
-_SHARED_SECONDS: Final = 0.2
-_HINTED_SECONDS: Final = 5.0
-"""The same where other processes share the store, without their hints and with them."""
 
 
 class LiveEvents(Protocol):
@@ -404,8 +401,7 @@ class _Follower:
     async def wait(self, seconds: float, store: Store) -> bool:
         """Wait until there may be something to read; False when the time ran out."""
         often = _POLL_SECONDS if self._log is None else seconds
-        if store.shared:
-            often = _HINTED_SECONDS if store.driver.hears else _SHARED_SECONDS
+        often = store.follow_seconds if store.shared else often
         pause = max(0.0, min(seconds, often))
         if self._log is None:
             await self._hint.wait(pause)

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from mail.clock import Clock
 from mail.core.actions import ActionCore, ActionOverrideFunction
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     import asyncio
 
     from opentelemetry.trace import Tracer
-
-_FOLLOW_SECONDS: Final = 0.2
-_HEARING_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,9 +163,7 @@ class RuntimeContext:
 
     def follow_seconds(self, task_id: str) -> float:
         """Return after how long a stream of a task looks for events that others have stored."""
-        if not self.store.shared or task_id in self.active_tasks.ids:
-            return inf
-        return _HEARING_SECONDS if self.store.driver.hears else _FOLLOW_SECONDS
+        return inf if task_id in self.active_tasks.ids else self.store.follow_seconds
 
     @property
     def swarm(self) -> str:
