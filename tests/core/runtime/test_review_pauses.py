@@ -2,13 +2,17 @@
 
 import asyncio
 
+import pytest
+
 from mail.core.actions import ActionCore
 from mail.core.runtime import RunRequest
 from mail.core.runtime.mailbox import LaneKey
 from mail.core.tasks import TaskState
+from mail.errors import StoreError
 from mail.testing import agent_from, tool_calls
 from tests.support.stores import HookedStore
 from tests.support.swarm import last_body, runtime_of, supervisor, user_message, worker
+from tests.support.waiting import until
 
 RESUME = "breakpoint_tool_call"
 REVIEW = ("human_review", {"draft": "x"})
@@ -141,3 +145,35 @@ async def test_an_action_of_a_half_paused_process_is_not_run_twice(store) -> Non
     assert final.status is TaskState.COMPLETED
     assert runs == 1
     await second.shutdown()
+
+
+async def test_an_answer_is_refused_at_once_while_a_pause_cannot_be_stored(store) -> None:
+    fails = False
+
+    async def fail(post) -> None:
+        if fails:
+            raise StoreError("the disk is full")
+
+    async def stored(post) -> None:
+        nonlocal fails
+        fails = post.task.awaited and post.task.state is TaskState.PAUSED  # half of the answers
+
+    async def lead(messages, choice):
+        done = any(m.get("role") == "tool" for m in messages)
+        return None, tool_calls(*([DONE] if done else [REVIEW, REVIEW]), prefix="a")
+
+    hooked = HookedStore(store, before=fail, after=stored)
+    runtime = runtime_with_review({"supervisor": supervisor(lead, ())}, store=hooked)
+    run = await (await runtime.open_run(RunRequest(message=user_message()))).result(5)
+    first, second = (
+        {"call_id": call["call_id"], "content": "ok"} for call in run.breakpoints
+    )
+    half = asyncio.create_task(runtime.open_run(resume(first)))
+    await until(lambda: fails)
+    with pytest.raises(StoreError):
+        await asyncio.wait_for(runtime.open_run(resume(second)), 10)
+    fails = False
+    assert (await (await half).result(5)).status is TaskState.PAUSED
+    last = await (await runtime.open_run(resume(second))).result(5)
+    assert last.status is TaskState.COMPLETED
+    await runtime.shutdown()

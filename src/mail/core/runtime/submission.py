@@ -54,6 +54,7 @@ from mail.errors import (
     ProtocolError,
     ShuttingDown,
     StoreConflict,
+    StoreError,
     TaskRunning,
     ToolError,
     UnknownAgent,
@@ -331,6 +332,7 @@ class Submissions:
         owner = self.context.owner
         known = current()
         token = begin(LogContext(known.request_id, task_id, known.agent, owner.role, owner.id))
+        waits = True
         try:
             async with task.order.door:
                 if not stopping:
@@ -343,6 +345,9 @@ class Submissions:
                 if not task.stored and not new:
                     await self.loader.load(task)
                 yield task
+        except StoreError:
+            waits = False  # who is refused is told at once
+            raise
         except GeneratorExit:  # thrown away with its event loop, where nothing can be looked after
             task.stored = False
             raise
@@ -351,13 +356,13 @@ class Submissions:
             task.arriving -= brings_mail
             task.pins -= not brings_mail
             if task.stored and not self.context.status.draining:  # else the next start looks
-                await self._look_after(task)
+                await self._look_after(task, waits=waits)
             self.context.settle(task)
 
-    async def _look_after(self, task: ActiveTask) -> None:
+    async def _look_after(self, task: ActiveTask, *, waits: bool) -> None:
         """Check whether the task has been left without work; a cancelled caller does not wait."""
         looking, caller = self.turn_end.check(task), asyncio.current_task()
-        if caller is not None and caller.cancelling():
+        if not waits or (caller is not None and caller.cancelling()):
             go_on(looking, self.context.under_way)
         else:
             await to_its_end(looking, self.context.under_way)
