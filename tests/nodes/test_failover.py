@@ -9,9 +9,12 @@ import httpx
 import pytest
 
 from tests.e2e.test_idempotency import post, stream
+from tests.e2e.script import WORKERS
 from tests.e2e.test_kill import ANSWER, Reader, held
+from tests.e2e.test_pauses import JOB, calls_of
 from tests.nodes.kit import Servers, servers_of
 from tests.support.postgres import Cluster
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -70,3 +73,20 @@ async def test_a_post_that_a_kill_cut_off_gets_its_answer_at_another_server(
     assert (answer.status_code, answer.json()["response"]) == (200, ANSWER)
     [task_id] = servers.evidence.tasks()
     servers.evidence.check_log(task_id)
+
+
+async def test_a_task_some_of_whose_agents_wait_for_a_person_stays_where_it_is(
+    servers: Servers,
+) -> None:
+    first, second = servers.places
+    first.close_gate("model-south")
+    async with first.client() as client:
+        posting = asyncio.create_task(client.post("/message", json={"body": JOB}))
+        asked = "SELECT agent FROM calls"
+        await until(lambda: servers.evidence.rows(asked) == [("north",)])
+        await asyncio.sleep(2.5)  # the others look for tasks of nobody once a second
+        first.open_gate("model-south")
+        answer = (await posting).json()
+    assert calls_of(answer).keys() == set(WORKERS)
+    assert servers.evidence.repeats() == 0
+    assert "another server" not in first.log + second.log

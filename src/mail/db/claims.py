@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from mail import metrics
-from mail.core.tasks import TaskState
 from mail.db.driver import Change, Query, Verb, Verbs, read, write
 from mail.db.records import Owner, TaskClaim, TaskRow
 from mail.db.rows import OWNED, OWNER_COLUMNS
@@ -34,8 +33,8 @@ class ClaimVerbs(Verbs):
     async def claim_task(self, owner: Owner, task_id: str) -> tuple[TaskRow, TaskClaim] | None:
         """Return a task, and the claim under which it may be worked on; None if there is none.
 
-        A task that rests is nobody's, and is not changed. One that runs is taken, from a process
-        that is gone, too: what that still commits is refused.
+        A task that rests is nobody's, and is not changed. One that is unfinished is taken, from a
+        process that is gone, too: what that still commits is refused.
 
         Raises:
             TaskElsewhere: another process has it, and is at work.
@@ -47,7 +46,7 @@ class ClaimVerbs(Verbs):
         node, alive, row, claim = found
         if node and node != self.driver.node and alive:
             raise TaskElsewhere(task_id)
-        if node or row.state is TaskState.RUNNING:  # no model may be asked before it is taken
+        if node or row.is_unfinished:  # no model may be asked before it is taken
             taken = await self._take(owner, task_id, claim.epoch)
             metrics.CLAIMS.add()
             if node not in ("", self.driver.node):

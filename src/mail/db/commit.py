@@ -17,7 +17,6 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from mail.core.large import in_turn, turn_of
-from mail.core.tasks import TaskState
 from mail.db.calls import CallRow, put_calls
 from mail.db.desk import DeskPost, ShownRow, add_letters, note_shown
 from mail.db.driver import Batch, Change, Insert, Query, RowChange, TaskPlace, Verb, Verbs, timed
@@ -233,7 +232,7 @@ class CommitVerbs(Verbs):
         mail, swarm = commit.inbox, commit.owner.swarm
         if mail is not None and not (yield Change(_TAKE_MAIL, (swarm, *mail))):
             raise MailTaken  # before anything else, so that a repeated one is told as such
-        held = commit.task.state is TaskState.RUNNING and not commit.queued
+        held = commit.task.is_unfinished and not commit.queued
         node = self.driver.node if held else ""
         change = RowChange(commit.new, len(commit.events), size, node, commit.claim)
         task = yield from self.sql.put_task(commit.owner, commit.task, change)

@@ -85,9 +85,9 @@ class TaskClaim(NamedTuple):
         """The epoch with the next commit."""
         return self.epoch + (not self.held)
 
-    def after(self, *, running: bool) -> "TaskClaim":
-        """Return the claim after a commit: a task that does not run is nobody's."""
-        return TaskClaim(self.next_epoch, held=running)
+    def after(self, *, held: bool) -> "TaskClaim":
+        """Return the claim after a commit: a task that is not unfinished any more is nobody's."""
+        return TaskClaim(self.next_epoch, held=held)
 
 
 NO_CLAIM: Final = TaskClaim()

@@ -247,8 +247,7 @@ class TaskChange:
         try:
             self.receipt = await self._stored(commit)
             if commit.claim is not None:
-                running = commit.task.state is TaskState.RUNNING
-                task.claim = commit.claim.after(running=running)
+                task.claim = commit.claim.after(held=commit.task.is_unfinished)
         finally:
             if closes:
                 task.order.closing = False
