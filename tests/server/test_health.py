@@ -1,6 +1,7 @@
 """``GET /health``: what a load balancer may believe."""
 
 import asyncio
+import time
 from typing import Any
 
 import httpx
@@ -30,7 +31,7 @@ async def test_a_store_that_does_not_answer_makes_the_server_degraded(
     client: httpx.AsyncClient, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(store, "find_token", down)
+        patch.setattr(store, "commit_nothing", down)
         answer = await health_of(client, "degraded")
         assert answer.status_code == 200
         assert "disk" not in answer.text
@@ -40,15 +41,15 @@ async def test_a_store_that_does_not_answer_makes_the_server_degraded(
 async def test_however_many_ask_the_store_is_asked_once(
     store: MemoryStore, template: Template, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
-    find = store.find_token
+    asked: list[float] = []
+    commit = store.commit_nothing
 
-    async def counted(token_hash: str) -> Any:
-        asked.append(token_hash)
+    async def counted() -> Any:
+        asked.append(time.monotonic())
         await asyncio.sleep(0.01)
-        return await find(token_hash)
+        return await commit()
 
-    monkeypatch.setattr(store, "find_token", counted)
+    monkeypatch.setattr(store, "commit_nothing", counted)
     monkeypatch.setattr("mail.server.state._LOOK_SECONDS", 3600.0)
     app = create_app(config(), template=template, store=store)  # type: ignore[arg-type]
     async with serving(app) as client:
@@ -65,12 +66,12 @@ async def test_those_who_ask_while_the_store_hangs_take_nobodys_place(
     async with serving(app) as client:
         assert (await client.get("/whoami", headers=bearer("alice"))).status_code == 200
 
-        async def hang(token_hash: str) -> None:
+        async def hang() -> None:
             asked.set()
             await hangs.wait()
 
         with monkeypatch.context() as patch:
-            patch.setattr(store, "find_token", hang)
+            patch.setattr(store, "commit_nothing", hang)
             asking = [asyncio.create_task(client.get("/health")) for _ in range(5)]
             await asyncio.wait_for(asked.wait(), 20)
             served = [await client.get("/whoami", headers=bearer("alice")) for _ in range(10)]
@@ -104,5 +105,5 @@ async def test_what_an_administrator_says_comes_after_the_facts(
 ) -> None:
     await client.post("/health", json={"status": "tired"}, headers=bearer("admin"))
     assert (await client.get("/health")).json()["status"] == "tired"
-    monkeypatch.setattr(store, "find_token", down)
+    monkeypatch.setattr(store, "commit_nothing", down)
     await health_of(client, "degraded")

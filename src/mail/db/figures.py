@@ -4,7 +4,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from pydantic_core import from_json
 
-from mail.db.driver import Query, Verb, Verbs, read
+from mail.db.driver import Query, Verb, Verbs, read, write
 from mail.db.outbox import SENT_HERE
 
 MOST_COUNTED: Final = 100_000
@@ -63,7 +63,12 @@ class StoreFigures(NamedTuple):
 
 
 class FigureVerbs(Verbs):
-    """Figures."""
+    """Figures, and whether the store works."""
+
+    @write
+    def commit_nothing(self) -> Verb[None]:
+        """Fail like any commit where nothing can be written."""
+        yield Query("SELECT 1")
 
     @read
     def figures(self, swarm: str) -> Verb[StoreFigures]:

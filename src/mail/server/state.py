@@ -69,7 +69,7 @@ class Health:
     """
 
     def __init__(self, store: Store) -> None:
-        self._store = CachedAnswer(lambda: store.find_token(""), _LOOK_SECONDS)
+        self._store = CachedAnswer(lambda: store.commit_nothing(), _LOOK_SECONDS)
         self.set("healthy")
 
     def set(self, status: str) -> str:
@@ -83,7 +83,7 @@ class Health:
         self.set_at, _, self.status = told.partition(" ")
 
     async def store_fails(self) -> bool:
-        """Tell whether the store does not answer.
+        """Tell whether the store takes nothing, or does not answer.
 
         It is asked once a second at most, however many want to know.
         """

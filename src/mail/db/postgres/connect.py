@@ -32,7 +32,12 @@ _LOOK_SECONDS: Final = 5.0
 _POOLED: Final = "pgbouncer=true"
 _OWNER_POOL: Final = (5, 20)
 _GUEST_POOL: Final = (1, 2)
+_READ_ONLY: Final = (
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.FeatureNotSupportedError,  # a standby refuses to begin to write
+)
 _AWAY: Final = (
+    *_READ_ONLY,
     asyncpg.PostgresConnectionError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
@@ -241,6 +246,14 @@ async def with_retries(work: Callable[[], Awaitable[T]]) -> T:
     return await Retries().run(work)
 
 
+async def expire_if_read_only(pool: Pool, exc: BaseException) -> bool:
+    """Tell whether a server takes no writes; then have new connections made: another one may."""
+    read_only = isinstance(exc, _READ_ONLY)
+    if read_only:
+        await pool.expire_connections()
+    return read_only
+
+
 @asynccontextmanager
 async def borrowed(pool: Pool, seconds: float) -> AsyncIterator[Connection]:
     """Lend a connection of the pool for at most so many seconds, the wait for it included.
@@ -256,7 +269,8 @@ async def borrowed(pool: Pool, seconds: float) -> AsyncIterator[Connection]:
             # To give it back would be to wait again for a server that does not answer.
             await drop(pool, connection)
             raise
-        except BaseException:
+        except BaseException as exc:
+            await expire_if_read_only(pool, exc)
             await pool.release(connection)
             raise
         await pool.release(connection)

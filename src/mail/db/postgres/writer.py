@@ -24,6 +24,7 @@ from mail.db.postgres.connect import (
     as_store_error,
     borrowed,
     drop,
+    expire_if_read_only,
     is_transient,
     pause_before,
 )
@@ -180,7 +181,8 @@ class Writer:
         try:
             results = await self._statements(connection, batch)
         except BaseException as exc:
-            if self._expired or isinstance(exc, TimeoutError):
+            left = await expire_if_read_only(self._pool, exc)
+            if left or self._expired or isinstance(exc, TimeoutError):
                 await self._forget()
                 raise
             try:
@@ -216,7 +218,8 @@ class Writer:
             try:
                 await self._connection.execute(_CLEAR)
                 await self._connection.execute(_REGISTER, self._id)
-            except BaseException:
+            except BaseException as exc:
+                await expire_if_read_only(self._pool, exc)
                 await self._forget()
                 raise
             self._registered = True
