@@ -154,7 +154,8 @@ class Evidence:
     def copy(self) -> Iterator[sqlite3.Connection]:
         """Open a copy of the database as it is on disk now."""
         with tempfile.TemporaryDirectory() as folder:
-            for file in self.folder.glob("mail.db*"):
+            database = Path(self.folder, "mail.db").resolve()
+            for file in database.parent.glob("mail.db*"):
                 if file.suffix in (".db", ".db-wal"):
                     shutil.copy(file, folder)
             with closing(sqlite3.connect(Path(folder, "mail.db"))) as database:

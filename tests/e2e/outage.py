@@ -1,4 +1,4 @@
-"""Callers that go on asking while the server's database is away, and the ways to take it away.
+"""Callers that go on asking while the servers' database is away, each time at the next server.
 
 Each caller has one task at a time and keeps what it was told: of a refused task nothing may be
 there, of an accepted one everything, once.
@@ -7,55 +7,31 @@ there, of an accepted one everything, once.
 import asyncio
 import itertools
 import json
-import signal
-from collections.abc import Callable, Mapping
+import os
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import httpx
 
 from mail.net.sse import SSEParser
-from tests.e2e.processes import Place, bearer
+from tests.e2e.processes import bearer
 from tests.e2e.script import WORKERS
 from tests.e2e.test_pauses import HEARD, RESULTS, calls_of
-from tests.support.postgres import Cluster
+from tests.nodes.kit import Servers
 
-LONGEST = 40.0
+SECONDS: Final = float(os.environ.get("OUTAGE_SECONDS", "3"))
+"""How long the database is away: at least longer than the store's own retries last."""
+LONGEST: Final = 40.0 + SECONDS
 """Seconds after which a caller gives up, which fails the test: every answer comes in time."""
-_PAUSE = 0.1
-
-
-class Way(NamedTuple):
-    """How the database goes away and comes back; how many seconds a refusal may take meanwhile."""
-
-    take: Callable[[Cluster], object]
-    give: Callable[[Cluster], object]
-    refuses: bool = True
-    patience: float = LONGEST
-
-
-_REFUSED_AT_ONCE: Final = 8.0
-"""On a busy machine; the attempts of the store take 1.5 s, and waiting for somebody else's too."""
-
-WAYS: Mapping[str, Way] = {
-    "stopped": Way(
-        lambda cluster: cluster.stop(signal.SIGINT), Cluster.start, patience=_REFUSED_AT_ONCE
-    ),
-    "crashed": Way(
-        lambda cluster: cluster.stop(signal.SIGQUIT), Cluster.start, patience=_REFUSED_AT_ONCE
-    ),
-    "frozen": Way(Cluster.freeze, Cluster.thaw),
-    # Who is connected is served; who is not, waits.
-    "half frozen": Way(lambda cluster: cluster.freeze(whole=False), Cluster.thaw, refuses=False),
-}
+_PAUSE: Final = 0.1
 
 
 @dataclass
 class Caller:
     """Has one task after the other done until it is told to stop."""
 
-    place: Place
+    servers: Servers
     name: str
     stopping: bool = False
     accepted: dict[str, str] = field(default_factory=dict)
@@ -69,9 +45,7 @@ class Caller:
 
     async def work(self) -> None:
         """Ask again and again."""
-        async with httpx.AsyncClient(
-            base_url=self.place.url, headers=bearer("alice"), timeout=LONGEST
-        ) as client:
+        async with httpx.AsyncClient(headers=bearer("alice"), timeout=LONGEST) as client:
             for number in itertools.count():
                 if self.stopping:
                     return
@@ -98,7 +72,7 @@ class Caller:
         """Send a request; return None when the server has no database for it."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
-        answer = await client.request(method, path, **options)
+        answer = await client.request(method, f"{self.servers.url()}{path}", **options)
         if answer.status_code == 503:
             self.note_refusal(answer, loop.time() - begun)
             await asyncio.sleep(_PAUSE)
@@ -143,7 +117,7 @@ class Streamer(Caller):
     ) -> bool:
         """Read (number, kind, data) of events until the stream ends; False when refused."""
         parser, begun = SSEParser(), asyncio.get_running_loop().time()
-        async with client.stream(method, path, **options) as answer:
+        async with client.stream(method, f"{self.servers.url()}{path}", **options) as answer:
             if answer.status_code == 503:
                 self.note_refusal(answer, asyncio.get_running_loop().time() - begun)
                 await asyncio.sleep(_PAUSE)
@@ -170,6 +144,7 @@ class Asked(Caller):
             return None
         assert answer.json()["status"] == "paused", answer.text
         calls = calls_of(answer.json())
+        assert calls.keys() == set(WORKERS), answer.text
         for worker in WORKERS:
             answer = await self._resume(client, job, calls[worker], RESULTS[worker])
         return str(answer.json()["response"])
@@ -193,9 +168,9 @@ class Asked(Caller):
         return f"{job}: " + "; ".join(f"{worker} has {HEARD[worker]}" for worker in WORKERS)
 
 
-def make_callers(place: Place) -> list[Caller]:
+def make_callers(servers: Servers) -> list[Caller]:
     """Return eight callers: four plain ones, two that stream, two that are asked."""
-    plain = [Caller(place, name) for name in ("ada", "ben", "cleo", "dora")]
-    streaming: list[Caller] = [Streamer(place, name) for name in ("emil", "fay")]
-    asked: list[Caller] = [Asked(place, name) for name in ("gus", "hana")]
+    plain = [Caller(servers, name) for name in ("ada", "ben", "cleo", "dora")]
+    streaming: list[Caller] = [Streamer(servers, name) for name in ("emil", "fay")]
+    asked: list[Caller] = [Asked(servers, name) for name in ("gus", "hana")]
     return [*plain, *streaming, *asked]

@@ -1,48 +1,60 @@
-"""A server under load whose PostgreSQL goes away for a while: nothing false, and all recovers.
+"""Servers under load whose database goes away for a while: nothing false, and all recovers.
 
-``OUTAGE_SECONDS=20`` (``make soak``) makes it a long while; then requests are refused in every way.
+``OUTAGE_SECONDS=20`` (``make soak``) makes it a long while; then it goes away in every way, and
+requests are refused in each.
 """
 
 import asyncio
-import os
+from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.e2e.evidence import report
-from tests.e2e.outage import WAYS, Asked, Caller, make_callers
+from tests.e2e.evidence import Evidence, report
+from tests.e2e.outage import SECONDS, Asked, Caller, make_callers
 from tests.e2e.processes import Place
 from tests.e2e.script import WORKERS
+from tests.e2e.taken_away import WAYS, Database
+from tests.nodes.kit import Servers, servers_of
 from tests.support.postgres import PASSWORD, Cluster
 
-SECONDS = float(os.environ.get("OUTAGE_SECONDS", "3"))
-"""How long the database is away: at least longer than the store's own retries last."""
 LONG = 20.0
-SOME = ("stopped", "frozen")
+SOME = (
+    *(("stopped", 1), ("frozen", 1), ("full file", 1)),
+    *(("stopped", 3), ("failed over", 3), ("misled", 3), ("full data", 3)),
+)
+ALL = tuple((way, count) for way in WAYS for count in ((1,) if way == "full file" else (1, 3)))
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(90 + 2 * SECONDS)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120 + 3 * SECONDS)]
 
 
-@pytest.mark.parametrize("way", WAYS if SECONDS >= LONG else SOME)
+@pytest.mark.parametrize(("way", "count"), ALL if SECONDS >= LONG else SOME)
 async def test_without_a_database_nothing_is_accepted_and_all_of_it_recovers(
-    postgres_place: Place, cluster: Cluster, way: str
+    tmp_path: Path, cluster: Cluster, way: str, count: int
 ) -> None:
-    place = postgres_place
-    await place.start()
-    callers = make_callers(place)
-    async with asyncio.TaskGroup() as group:
-        for caller in callers:
-            group.create_task(caller.work())
-        await all_settled(callers)
-        await outage(place, cluster, way, callers, group)
-        for caller in callers:
-            caller.stopping = True
-    check(place, callers, way)
-    async with place.client() as client:
-        assert (await client.get("/health")).json()["status"] == "healthy"
-        assert (await client.get("/tasks")).json().keys() == set(place.evidence.tasks())
-    assert PASSWORD not in place.log
-    assert "Traceback" not in place.log and '"level": "ERROR"' not in place.log
+    async with (
+        WAYS[way].database(cluster, tmp_path) as database,
+        servers_of(tmp_path, database.dsn, count) as servers,
+    ):
+        for place in servers.places:
+            place.store_url = database.store_url or place.store_url
+            await place.start()
+        callers = make_callers(servers)
+        async with asyncio.TaskGroup() as group:
+            for caller in callers:
+                group.create_task(caller.work())
+            await all_settled(callers)
+            await outage(servers, database, way, callers, group)
+            for caller in callers:
+                caller.stopping = True
+        servers.evidence.dsn = database.dsn
+        check(servers.evidence, callers, way)
+        for place in servers.places:
+            async with place.client() as client:
+                assert (await client.get("/health")).json()["status"] == "healthy"
+                assert (await client.get("/tasks")).json().keys() == set(servers.evidence.tasks())
+            assert PASSWORD not in place.log
+            assert "Traceback" not in place.log and '"level": "ERROR"' not in place.log
 
 
 async def all_settled(callers: list[Caller]) -> None:
@@ -51,38 +63,45 @@ async def all_settled(callers: list[Caller]) -> None:
 
 
 async def outage(
-    place: Place, cluster: Cluster, way: str, callers: list[Caller], group: asyncio.TaskGroup
+    servers: Servers, database: Database, way: str, callers: list[Caller], group: asyncio.TaskGroup
 ) -> None:
     """Take the database away, give it back, and wait until every caller is served again."""
-    asked, before = len(place.evidence.requests()), memory(place)
+    evidence, places = servers.evidence, servers.places
+    asked, before = len(evidence.requests()), [memory(place) for place in places]
     try:
-        await asyncio.to_thread(WAYS[way].take, cluster)
+        await database.take()
         # The others may all wait in the middle of a COMMIT, and then get their 200 late.
-        callers.append(Caller(place, "late"))
+        callers.append(Caller(servers, "late"))
         group.create_task(callers[-1].work())
         await asyncio.sleep(SECONDS)
-        spent = len(place.evidence.requests()) - asked
-        async with place.client() as client:
-            health = (await client.get("/health")).json()["status"]
-        grown = memory(place) - before
+        spent = len(evidence.requests()) - asked
+        health = {await health_of(place) for place in places}
+        grown = max(memory(place) - was for place, was in zip(places, before, strict=True))
     finally:
-        await asyncio.to_thread(WAYS[way].give, cluster)
+        await database.give()
     back = asyncio.get_running_loop().time()
     for caller in callers:
         caller.settled.clear()
     await all_settled(callers)
     recovered = asyncio.get_running_loop().time() - back
     slowest = max(caller.slowest for caller in callers)
+    refusals = sum(caller.refusals for caller in callers)
     report(
-        f"{way} for {SECONDS:g} s: {sum(caller.refusals for caller in callers)} refusals, the "
-        f"slowest after {slowest:.1f} s; {spent} model calls, "
+        f"{len(places)} servers, {way} for {SECONDS:g} s: {refusals} refusals, the slowest after "
+        f"{slowest:.1f} s; {spent} model calls, "
         f"{grown / 2**20:+.1f} MiB; all served {recovered:.1f} s after its return"
     )
     assert slowest <= WAYS[way].patience
     if WAYS[way].refuses:
-        assert health == "degraded"
+        assert health == {"degraded"}
         # Work that was on its way; nothing new begins where nothing can be recorded.
         assert spent <= len(callers) * (1 + len(WORKERS))
+
+
+async def health_of(place: Place) -> str:
+    """Return what a server says of itself."""
+    async with place.client() as client:
+        return str((await client.get("/health")).json()["status"])
 
 
 def memory(place: Place) -> int:
@@ -91,18 +110,18 @@ def memory(place: Place) -> int:
     return int(psutil.Process(place.process.pid).memory_info().rss)
 
 
-def check(place: Place, callers: list[Caller], way: str) -> None:
+def check(evidence: Evidence, callers: list[Caller], way: str) -> None:
     """Check that what was accepted is there and whole, once, and nothing else."""
     accepted = {job for caller in callers for job in caller.accepted}
     refused = {job for caller in callers for job in caller.refused}
     assert accepted and not accepted & refused
     assert refused or not WAYS[way].refuses or SECONDS < LONG
-    assert set(place.evidence.tasks()) == accepted
-    runs = place.evidence.runs()
+    assert set(evidence.tasks()) == accepted
+    runs = evidence.runs()
     for caller in callers:
         for job, answer in caller.accepted.items():
             assert answer == caller.expected(job)
             paused = isinstance(caller, Asked)  # once at the start, and with one answer of two
             noted = 0 if paused else 1  # a breakpoint's own code never runs
             assert [runs[(f"note_{worker}", job)] for worker in WORKERS] == [noted] * len(WORKERS)
-            place.evidence.check_log(job, runs=1 + len(WORKERS) if paused else 1)
+            evidence.check_log(job, runs=1 + len(WORKERS) if paused else 1)

@@ -7,10 +7,14 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 
 class Way:
-    """Passes connections on to a database until they are cut."""
+    """Passes connections on to a database until they are cut.
+
+    Attributes:
+        upstream: The port to which new ones lead.
+    """
 
     def __init__(self, upstream: int) -> None:
-        self._upstream = upstream
+        self.upstream = upstream
         self._open: set[asyncio.StreamWriter] = set()
         self.carrying: set[asyncio.Task[None]] = set()
         self.url = ""
@@ -27,7 +31,7 @@ class Way:
         self.carrying.add(task)
         task.add_done_callback(self.carrying.discard)
         with suppress(OSError):
-            there, back = await asyncio.open_connection("127.0.0.1", self._upstream)
+            there, back = await asyncio.open_connection("127.0.0.1", self.upstream)
             self._open |= {writer, back}
             passing = [
                 asyncio.create_task(_pass(reader, back)),

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,18 +33,30 @@ class Unavailable(Exception):
 
 
 class Cluster:
-    """A server; tests kill processes, not machines, and need no fsync."""
+    """A server; tests kill processes, not machines, and need no fsync.
 
-    def __init__(self, *, fsync: bool = False) -> None:
-        self._fsync = "on" if fsync else "off"
+    Its ``data``, and the ``log`` of what it commits, may be in other folders than its own. It may
+    be the standby of a ``primary``, whose settings it does not take over.
+    """
+
+    def __init__(
+        self,
+        *settings: str,
+        fsync: bool = False,
+        data: Path | None = None,
+        log: Path | None = None,
+        primary: "Cluster | None" = None,
+    ) -> None:
+        self._settings = [f"fsync={'on' if fsync else 'off'}", *settings]
         self._bin = find_binaries()
         self._account = account_of_servers()
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         # Not below pytest's own folder: that one is closed to other users.
         self.folder = Path(tempfile.mkdtemp(prefix="mail-postgres-"))
+        self._data = (data or self.folder) / "data"
         try:
-            self._initialise()
+            self._initialise(log, primary)
         except BaseException:
             self.remove()
             raise
@@ -57,12 +70,11 @@ class Cluster:
                     str(self._bin / "postgres"),
                     *(
                         "-D",
-                        str(self.folder / "data"),
+                        str(self._data),
                         "-p",
                         str(self.port),
-                        "-c",
-                        f"fsync={self._fsync}",
                     ),
+                    *(part for setting in self._settings for part in ("-c", setting)),
                     *("-c", "listen_addresses=127.0.0.1", "-c", "max_connections=200"),
                     *("-c", f"unix_socket_directories={self.folder}"),
                 ],
@@ -83,6 +95,26 @@ class Cluster:
             process.send_signal(how)
             process.wait(_SECONDS)
 
+    def revive(self) -> None:
+        """Wait until the server answers; start it again if it ended by itself."""
+        deadline = time.monotonic() + _SECONDS
+        while not self._answers():
+            if self._process is None or self._process.poll() is not None:
+                self.start()
+            if time.monotonic() > deadline:
+                raise Unavailable(f"PostgreSQL does not come back:\n{self._log()}")
+            time.sleep(0.05)
+
+    def use_up_log(self) -> None:
+        """Begin one file of the log after the other, until there is no room and the server dies."""
+        with suppress(OSError, asyncpg.PostgresError):
+            while True:
+                run_async(self._execute("SELECT pg_switch_wal()"))
+
+    def promote(self) -> None:
+        """Let a standby take writes, from now on; it needs its primary no more."""
+        run_async(self._execute("SELECT pg_promote()"))
+
     def freeze(self, *, whole: bool = True) -> None:
         """Let the server answer nobody, connected or not; with ``whole`` false only newcomers."""
         for process in self._processes() if whole else self._processes()[:1]:
@@ -91,7 +123,8 @@ class Cluster:
     def thaw(self) -> None:
         """Let a frozen server go on."""
         for process in reversed(self._processes()):
-            process.resume()
+            with suppress(psutil.NoSuchProcess):  # it ends by itself
+                process.resume()
 
     def remove(self) -> None:
         """Stop the server and delete everything."""
@@ -101,7 +134,7 @@ class Cluster:
 
     def _processes(self) -> list[psutil.Process]:
         """Return the server's processes, the one that takes connections first."""
-        if self._process is None:
+        if self._process is None or self._process.poll() is not None:
             return []
         first = psutil.Process(self._process.pid)
         return [first, *first.children(recursive=True)]
@@ -136,25 +169,34 @@ class Cluster:
             return False
         return True
 
-    def _initialise(self) -> None:
+    def _initialise(self, log: Path | None, primary: "Cluster | None") -> None:
         secret = self.folder / "password"
         secret.write_text(PASSWORD)
-        for path in (self.folder, secret):
+        for path in filter(None, (self.folder, secret, self._data.parent, log)):
             os.chown(path, self._account.get("user", -1), self._account.get("group", -1))
-        done = subprocess.run(
-            [
-                *(str(self._bin / "initdb"), "-D", str(self.folder / "data"), "-U", _USER),
-                *("--auth=scram-sha-256", f"--pwfile={secret}", "--no-sync", "--encoding=UTF8"),
-                "--locale=C.UTF-8",
-            ],
+        if primary is None:
+            made = self._run(
+                *("initdb", "-D", str(self._data), "-U", _USER, "--auth=scram-sha-256"),
+                *(f"--pwfile={secret}", "--no-sync", "--encoding=UTF8", "--locale=C.UTF-8"),
+                *((f"--waldir={log / 'wal'}", "--wal-segsize=1") if log else ()),
+            )
+        else:
+            made = self._run(
+                *("pg_basebackup", "-D", str(self._data), "-d", primary.url("postgres")),
+                *("--checkpoint=fast", "--no-sync", "--write-recovery-conf"),
+            )
+        if made.returncode != 0:
+            raise Unavailable(f"no folder of PostgreSQL:\n{made.stdout}{made.stderr}")
+
+    def _run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(self._bin / program), *arguments],
             capture_output=True,
             text=True,
             timeout=_SECONDS,
             check=False,
             **self._account,
         )
-        if done.returncode != 0:
-            raise Unavailable(f"initdb failed:\n{done.stdout}{done.stderr}")
 
     def _log(self) -> str:
         return (self.folder / "server.log").read_text(errors="replace")[-4000:]
