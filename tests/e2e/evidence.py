@@ -33,7 +33,7 @@ WHERE tasks.task_id = ? AND tasks.caller_id = ? ORDER BY seq
 """
 _MAIL = """
 SELECT tier, payload FROM messages JOIN tasks ON tasks.id = task
-WHERE tasks.task_id = ? AND recipient = ? ORDER BY messages.seq
+WHERE tasks.task_id = ? AND recipient = ? AND control IS NULL ORDER BY messages.seq
 """
 _HISTORY = """
 SELECT entries FROM history_entries JOIN tasks ON tasks.id = task

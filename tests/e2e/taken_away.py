@@ -69,61 +69,57 @@ def _of_all(take: Callable[[Cluster], object], give: Callable[[Cluster], object]
 
 
 @asynccontextmanager
-async def _pair() -> AsyncIterator[tuple[Cluster, Cluster, Connections, Database]]:
-    """Make a primary with a synchronous standby; connections lead to the primary at first."""
+async def _pair() -> AsyncIterator[tuple[Cluster, Cluster, Connections, str]]:
+    """Make a primary with a synchronous standby, an address that leads to it, and a database."""
     with ExitStack() as stack:
         primary = Cluster("synchronous_standby_names=*")
         stack.callback(primary.remove)
         primary.start()
         standby = Cluster(primary=primary)
         stack.callback(standby.remove)
-        standby.start()
+        standby.start()  # before the first commit, which waits for it
         dsn = primary.schema()
-        async with ways_to(dsn, 1) as [way]:
-
-            async def nothing() -> None: ...
-
-            yield primary, standby, way, Database(dsn, nothing, nothing, way.url)
+        async with ways_to(dsn, 1) as [address]:
+            yield primary, standby, address, dsn
 
 
 @asynccontextmanager
 async def _failed_over(cluster: Cluster, folder: Path) -> AsyncIterator[Database]:
     """The primary dies; its address leads to the standby, which becomes the primary later."""
-    async with _pair() as (primary, standby, way, database):
+    async with _pair() as (primary, standby, address, dsn):
 
         async def take() -> None:
             await asyncio.to_thread(primary.stop, signal.SIGQUIT)
-            way.upstream = standby.port
+            address.upstream = standby.port
 
         async def give() -> None:
             await asyncio.to_thread(standby.promote)
-            database.dsn = database.dsn.replace(f":{primary.port}/", f":{standby.port}/")
+            database.dsn = dsn.replace(f":{primary.port}/", f":{standby.port}/")
 
-        database.take, database.give = take, give
+        database = Database(dsn, take, give, address.url)
         yield database
 
 
 @asynccontextmanager
 async def _misled(cluster: Cluster, folder: Path) -> AsyncIterator[Database]:
     """The address leads to the standby for a while; who is connected to that stays connected."""
-    async with _pair() as (primary, standby, way, database):
+    async with _pair() as (primary, standby, address, dsn):
 
         async def take() -> None:
-            way.upstream = standby.port
-            way.cut()
+            address.upstream = standby.port
+            address.cut()
 
         async def give() -> None:
-            way.upstream = primary.port
+            address.upstream = primary.port
 
-        database.take, database.give = take, give
-        yield database
+        yield Database(dsn, take, give, address.url)
 
 
 @asynccontextmanager
 async def _full(cluster: Cluster, folder: Path, *, log: bool) -> AsyncIterator[Database]:
     """The disk of the data, or of the log, is full; who watches over PostgreSQL starts it again."""
     with small_disk(64) as disk, ExitStack() as stack:
-        made = Cluster(**{"log" if log else "data": disk.folder})
+        made = Cluster(log=disk.folder) if log else Cluster(data=disk.folder)
         stack.callback(made.remove)
         made.start()
 

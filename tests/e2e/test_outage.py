@@ -1,17 +1,18 @@
 """Servers under load whose database goes away for a while: nothing false, and all recovers.
 
-``OUTAGE_SECONDS=20`` (``make soak``) makes it a long while; then it goes away in every way, and
+``OUTAGE_SECONDS=30`` (``make soak``) makes it a long while; then it goes away in every way, and
 requests are refused in each.
 """
 
 import asyncio
+import random
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.e2e.evidence import Evidence, report
-from tests.e2e.outage import SECONDS, Asked, Caller, make_callers
+from tests.e2e.outage import LONGEST, SECONDS, Asked, Caller, make_callers
 from tests.e2e.processes import Place
 from tests.e2e.script import WORKERS
 from tests.e2e.taken_away import WAYS, Database
@@ -76,6 +77,8 @@ async def outage(
         await asyncio.sleep(SECONDS)
         spent = len(evidence.requests()) - asked
         health = {await health_of(place) for place in places}
+        if WAYS[way].patience < LONGEST:
+            assert set(await asyncio.gather(*map(post_long, places))) == {503}
         grown = max(memory(place) - was for place, was in zip(places, before, strict=True))
     finally:
         await database.give()
@@ -96,6 +99,13 @@ async def outage(
         assert health == {"degraded"}
         # Work that was on its way; nothing new begins where nothing can be recorded.
         assert spent <= len(callers) * (1 + len(WORKERS))
+
+
+async def post_long(place: Place) -> int:
+    """Post what no disk has room for that is full; return the answer's status."""
+    body = {"body": random.Random(0).randbytes(400_000).hex(), "task_id": f"long {place.port}"}
+    async with place.client() as client:
+        return (await client.post("/message", json=body)).status_code
 
 
 async def health_of(place: Place) -> str:

@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.test_idempotency import post, stream
 from tests.e2e.script import WORKERS
+from tests.e2e.test_idempotency import post, stream
 from tests.e2e.test_kill import ANSWER, Reader, held
 from tests.e2e.test_pauses import JOB, calls_of
 from tests.nodes.kit import Servers, servers_of

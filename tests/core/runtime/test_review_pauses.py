@@ -165,9 +165,7 @@ async def test_an_answer_is_refused_at_once_while_a_pause_cannot_be_stored(store
     hooked = HookedStore(store, before=fail, after=stored)
     runtime = runtime_with_review({"supervisor": supervisor(lead, ())}, store=hooked)
     run = await (await runtime.open_run(RunRequest(message=user_message()))).result(5)
-    first, second = (
-        {"call_id": call["call_id"], "content": "ok"} for call in run.breakpoints
-    )
+    first, second = ({"call_id": call["call_id"], "content": "ok"} for call in run.breakpoints)
     half = asyncio.create_task(runtime.open_run(resume(first)))
     await until(lambda: fails)
     with pytest.raises(StoreError):
