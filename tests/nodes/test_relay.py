@@ -267,14 +267,26 @@ async def test_what_a_store_failed_to_load_is_taken_up_at_a_later_look(
     assert failures == 2
 
 
+async def broken(*_: object) -> None:
+    raise StoreError("the store fails here, too")
+
+
+@pytest.mark.parametrize("method", ["waiting_mail", "calls"])
+@pytest.mark.parametrize("handed_back", [True, False])
 async def test_queued_tasks_that_a_store_failed_to_load_are_handed_back(
-    nodes: tuple[Node, Node], recovering: None, monkeypatch: pytest.MonkeyPatch
+    nodes: tuple[Node, Node],
+    recovering: None,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    handed_back: bool,
 ) -> None:
     first, second = nodes
-    second.runtime._context.settings = RuntimeSettings(queue_after=1)
-    first.runtime._context.settings = RuntimeSettings(queue_after=1)
+    second.runtime._context.settings = RuntimeSettings(queue_after=3)
+    first.runtime._context.settings = RuntimeSettings(queue_after=0)
     failures = 0
-    waiting_mail = type(second.store).waiting_mail
+    works = getattr(type(second.store), method)
+    if not handed_back:
+        monkeypatch.setattr(type(second.store), "_hand_over", broken)
 
     async def failing(store: PostgresStore, *values: Any) -> Any:
         nonlocal failures
@@ -283,9 +295,9 @@ async def test_queued_tasks_that_a_store_failed_to_load_are_handed_back(
             if failures > 1:
                 monkeypatch.undo()
             raise StoreError("the store fails between the claim and the load")
-        return await waiting_mail(store, *values)
+        return await works(store, *values)
 
-    monkeypatch.setattr(type(second.store), "waiting_mail", failing)
+    monkeypatch.setattr(type(second.store), method, failing)
     for number in range(1, 4):
         await first.runtime.submit(user_message("job", task_id=f"task-{number}"))
     second.may_answer.set()

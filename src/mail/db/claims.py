@@ -11,15 +11,13 @@ from typing import Any, Final
 from mail import metrics
 from mail.db.driver import Change, Query, Verb, Verbs, read, write
 from mail.db.records import Owner, TaskClaim, TaskRow
-from mail.db.rows import OWNED, OWNER_COLUMNS
+from mail.db.rows import OWNED, OWNER_COLUMNS, UNFINISHED
 from mail.errors import ClaimLost, TaskElsewhere
 
 _TAKE: Final = f"""
 UPDATE tasks SET node = $5, epoch = epoch + 1
 WHERE {OWNED} AND task_id = $4 AND epoch = $6 RETURNING epoch
 """
-
-_UNFINISHED: Final = "(is_running OR (state = 'paused' AND awaited))"
 
 QUEUED: Final = "is_running AND node = '' AND epoch = 1"
 """The condition that a task waits for a process with room; see `Commit.queued`."""
@@ -67,20 +65,18 @@ class ClaimVerbs(Verbs):
         At most `ORPHANS_AT_ONCE`: those that are taken up are orphans no more.
         """
         waits = QUEUED if self.driver.shared else "FALSE"
-        text = f"""
-            SELECT {OWNER_COLUMNS}, task_id FROM tasks
-            WHERE swarm_name = $1 AND {_UNFINISHED} AND NOT ({waits})
-                AND node <> $2 AND NOT {self.sql.alive.format("tasks.node")}
-            ORDER BY key LIMIT {ORPHANS_AT_ONCE}"""
-        rows = yield Query(text, (swarm, self.driver.node))
-        return [(Owner(*row[:3]), row[3]) for row in map(tuple, rows)]
+        gone = f"NOT ({waits}) AND node <> $2 AND NOT {self.sql.alive.format('tasks.node')}"
+        return (yield from self._unfinished(swarm, f"{gone} ORDER BY key LIMIT {ORPHANS_AT_ONCE}"))
 
     @read
     def claimed(self, swarm: str) -> Verb[list[tuple[Owner, str]]]:
         """Return the unfinished tasks that this process has claimed, with owners."""
+        return (yield from self._unfinished(swarm, "node = $2"))
+
+    def _unfinished(self, swarm: str, which: str) -> Verb[list[tuple[Owner, str]]]:
         text = f"""
             SELECT {OWNER_COLUMNS}, task_id FROM tasks
-            WHERE swarm_name = $1 AND {_UNFINISHED} AND node = $2"""
+            WHERE swarm_name = $1 AND {UNFINISHED} AND {which}"""
         rows = yield Query(text, (swarm, self.driver.node))
         return [(Owner(*row[:3]), row[3]) for row in map(tuple, rows)]
 

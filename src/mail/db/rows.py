@@ -19,6 +19,9 @@ OWNER_COLUMNS: Final = "swarm_name, caller_role, caller_id"
 OWNED: Final = "swarm_name = $1 AND caller_role = $2 AND caller_id = $3"
 """Of what belongs to the owner in the first three parameters."""
 
+UNFINISHED: Final = "(is_running OR (state = 'paused' AND awaited))"
+"""Of a task that runs, or whose callers were not told yet that it is paused."""
+
 THE_TASK: Final = f"(SELECT key FROM tasks WHERE {OWNED} AND task_id = $4)"
 """The key of the task that ``$1`` to ``$4`` name."""
 

@@ -19,7 +19,7 @@ from mail.db.records import (
     TaskCounts,
     TaskRow,
 )
-from mail.db.rows import MANY, OWNED, OWNER_COLUMNS, THE_TASK, Values, columns, reader
+from mail.db.rows import MANY, OWNED, OWNER_COLUMNS, THE_TASK, UNFINISHED, Values, columns, reader
 from mail.db.texts import text_size, whole_rows
 from mail.errors import StoreConflict
 
@@ -164,7 +164,7 @@ class TaskVerbs(Verbs):
         That is a running task, or a paused one that is still ``awaited``: its callers were not
         told of the pause.
         """
-        return (yield from _owners(swarm, "(is_running OR (state = 'paused' AND awaited))"))
+        return (yield from _owners(swarm, UNFINISHED))
 
     @read
     def running_owners(self, swarm: str) -> Verb[list[Owner]]:

@@ -407,7 +407,7 @@ async def recover_owners(store: Store, pool: InstancePool) -> None:
 
 @dataclass(slots=True, eq=False)
 class Recovery:
-    """What goes on with unfinished tasks of a swarm; see `recover_owners`."""
+    """The search for unfinished tasks of a swarm that nobody works on; see `recover_owners`."""
 
     store: Store
     pool: InstancePool

@@ -301,14 +301,14 @@ class MAILRuntime(Federation, RuntimeViews):
         if room <= 0:
             return 0
         taken = await self._context.store.take_queued(self._context.owner, room)
-        tasks.claims |= {row.task_id: claim for row, claim in taken}
         try:
-            for row, _ in taken:
+            for row, claim in taken:
+                tasks.claims[row.task_id] = claim
                 with suppress(StoreConflict, UnknownTask):  # it was deleted
                     await self._submissions.recover(row.task_id, begun=False)
         except StoreError:  # what could not be taken up is for whoever can
-            left = {row.task_id for row, _ in taken} - tasks.ids
-            await self._context.store.hand_over(self._context.owner, sorted(left))
+            left = [row.task_id for row, _ in taken if not self.holds(row.task_id)]
+            await self._context.store.hand_over(self._context.owner, left)
             raise
         return len(taken)
 

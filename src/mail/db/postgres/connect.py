@@ -269,7 +269,7 @@ async def borrowed(pool: Pool, seconds: float) -> AsyncIterator[Connection]:
             # To give it back would be to wait again for a server that does not answer.
             await drop(pool, connection)
             raise
-        except BaseException as exc:
+        except BaseException as exc:  # whatever it is, the connection goes back
             await expire_if_read_only(pool, exc)
             await pool.release(connection)
             raise

@@ -180,7 +180,7 @@ class Writer:
             connection = await self._connect()
         try:
             results = await self._statements(connection, batch)
-        except BaseException as exc:
+        except BaseException as exc:  # whatever it is, the transaction ends
             left = await expire_if_read_only(self._pool, exc)
             if left or self._expired or isinstance(exc, TimeoutError):
                 await self._forget()
@@ -218,7 +218,7 @@ class Writer:
             try:
                 await self._connection.execute(_CLEAR)
                 await self._connection.execute(_REGISTER, self._id)
-            except BaseException as exc:
+            except BaseException as exc:  # whatever it is, the next batch begins with another one
                 await expire_if_read_only(self._pool, exc)
                 await self._forget()
                 raise
