@@ -330,6 +330,13 @@ async def test_an_owner_whose_instance_cannot_be_made_is_asked_for_once(
     assert len(asked) == caplog.text.count("could not be resumed") == 1
 
 
+def seems_gone(url: str, store: PostgresStore) -> None:
+    """Let a process look as after 10 s without a word to the database, to itself and to others."""
+    store.driver._session.membership._seen -= 10  # type: ignore[union-attr]
+    older = "UPDATE nodes SET beat_at = now() - interval '10 seconds' WHERE id = $1"
+    query(url, older, store.driver.node)
+
+
 async def test_a_server_that_was_frozen_asks_no_model_for_what_others_work_on(
     cluster: Cluster,
 ) -> None:
@@ -339,10 +346,7 @@ async def test_a_server_that_was_frozen_asks_no_model_for_what_others_work_on(
         begun = await first.begin()
         await first.is_asked()
         await first.runtime.submit(user_message("second", task_id="task-2"))
-        membership = first.store.driver._session.membership  # type: ignore[union-attr]
-        membership._seen -= 10  # seconds without a word
-        query(url, "UPDATE nodes SET beat_at = now() - interval '10 seconds' WHERE id = $1",
-              first.store.driver.node)  # fmt: skip
+        seems_gone(url, first.store)
         left = [each for _, each in await second.store.orphans(SWARM) if each == "task-2"]
         second.may_answer.set()
         await second.runtime.take_up(left)
@@ -376,14 +380,12 @@ async def test_a_server_that_was_frozen_runs_no_action_that_others_may_have_run(
 
     first_store, second_store = PostgresStore(url), PostgresStore(url)
     first, second = process("A", first_store), process("B", second_store)
-    commit, driver = first_store.commit, first_store.driver
+    commit = first_store.commit
 
     async def committed(what: Commit) -> Any:
         done = await commit(what)
         if isinstance(what, TurnCommit) and any(row.state == "started" for row in what.journal):
-            driver._session.membership._seen -= 10  # type: ignore[union-attr]
-            older = "UPDATE nodes SET beat_at = now() - interval '10 seconds' WHERE id = $1"
-            query(url, older, driver.node)
+            seems_gone(url, first_store)
             await second.start()  # it takes up what the frozen one seems to have left
             await second.await_queue_empty()
         return done
@@ -398,3 +400,30 @@ async def test_a_server_that_was_frozen_runs_no_action_that_others_may_have_run(
         await second.shutdown(0)
         await first_store.close()
         await second_store.close()
+
+
+async def test_a_server_that_was_frozen_before_a_turn_lets_go_of_it(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = cluster.schema()
+    async with Node(url, "A") as first, Node(url, "B") as second, Node(url, "C") as third:
+        count_attempt = second.store.count_attempt
+
+        async def counted(*args: Any) -> int:  # the mail is done elsewhere meanwhile
+            seems_gone(url, second.store)
+            third.may_answer.set()
+            await third.runtime.take_up(["task-1"])
+            await completed(third)
+            return await count_attempt(*args)
+
+        second.store.count_attempt = counted  # type: ignore[method-assign]
+        await first.begin()
+        await first.is_asked()
+        seems_gone(url, first.store)
+        await second.runtime.take_up(["task-1"])
+        async with asyncio.timeout(10):
+            while second.runtime.open_tasks or not third.asked:
+                await asyncio.sleep(0.01)
+    assert not second.asked
+    assert "another server has taken up task 'task-1'" in caplog.text
+    assert not [each for each in caplog.records if each.levelname == "ERROR"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from mail.core.runtime.active_tasks import Turn
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.transaction import uncount_attempt
+from mail.errors import ClaimLost
 from mail.logcontext import LogContext, begin
 
 logger = logging.getLogger(__name__)
@@ -77,6 +78,8 @@ class Scheduler:
             if not turn.abandoned:
                 self._let_go(turn)
                 raise
+        except ClaimLost:  # told, and the whole task is let go of
+            pass
         except Exception:
             logger.exception(
                 "turn of agent '%s' failed; its mail is kept until the next restart", turn.agent
