@@ -253,17 +253,17 @@ async def _each(
 async def _callers(cluster: Cluster) -> None:
     async with _nodes(cluster.dsn(), 1, 0, 0, _IDLE) as nodes:
         process = psutil.Process(nodes.pids[0])
-        known = [await _timed(nodes, 0) for _ in range(300)]
         before = process.memory_info().rss
-        numbers, new = iter(range(_CALLERS, _IDLE)), list[float]()
+        known, new = list[float](), list[float]()
+        numbers = iter(range(1, _IDLE))
+        for number in itertools.islice(numbers, 300):  # in turns: the machine may be busy
+            known.append(await _timed(nodes, 0))
+            new.append(await _timed(nodes, number))
 
         async def work() -> None:
             for number in numbers:
                 await nodes.post(nodes.urls[0], number, "do")
 
-        for number in range(1, 300):
-            new.append(await _timed(nodes, next(numbers)))
-            del number
         await asyncio.gather(*(work() for _ in range(16)))
         grown = (process.memory_info().rss - before) / 2**20
     later = statistics.median(new) - statistics.median(known)

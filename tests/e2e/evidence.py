@@ -19,7 +19,7 @@ import httpx
 
 from mail.llm.scripted import call_id
 from tests.e2e.swarm import runs
-from tests.support.postgres import query
+from tests.support.postgres import execute, query
 
 _OPEN = "SELECT task_id FROM tasks WHERE is_running"
 _WAITING = "SELECT recipient FROM messages WHERE state = 'ready'"
@@ -35,6 +35,7 @@ _MAIL = """
 SELECT tier, payload FROM messages JOIN tasks ON tasks.id = task
 WHERE tasks.task_id = ? AND recipient = ? AND control IS NULL ORDER BY messages.seq
 """
+_BY_ID = "CREATE INDEX by_id ON tasks (task_id)"  # whoever reads thousands needs it
 _HISTORY = """
 SELECT entries FROM history_entries JOIN tasks ON tasks.id = task
 WHERE tasks.task_id = ? AND agent = ? ORDER BY history_entries.id
@@ -140,11 +141,13 @@ class Evidence:
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:
-        """Read everything from one copy of the database: nothing changes it any more."""
+        """Read everything, of SQLite from one copy: nothing changes the database any more."""
         if self.dsn:
+            execute(self.dsn, _BY_ID)
             yield
             return
         with self.copy() as self._copy:
+            self._copy.execute(_BY_ID)
             try:
                 yield
             finally:

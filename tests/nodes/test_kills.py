@@ -230,7 +230,8 @@ async def run(servers: Servers, chaos: Chaos, team: Team) -> None:
         f"{late:.1f} s, least share of turns {share:.0%}, refused requests {dict(refused)}, "
         f"{time.monotonic() - begun:.1f} s"
     )
-    check(servers, jobs, team)
+    with servers.evidence.at_rest():
+        check(servers, jobs, team)
     if FAULTS >= MANY:  # few are no percentile
         assert late <= LATEST_TAKE_OVER, taken
         assert all(any(part in text for part in SILENT) for text in chaos.unanswered)
