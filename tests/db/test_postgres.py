@@ -59,6 +59,27 @@ class TestLostConnections:
         assert await asyncio.to_thread(break_connections, url) >= 1
         assert len(await store.list_tasks(rows.alice)) == 2
 
+    async def test_who_falls_silent_in_a_transaction_holds_up_nobody(
+        self, store: PostgresStore, url: str, rows: Rows, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        short = postgres_writer._BEGIN.replace("6.0 s", "300 ms")
+        monkeypatch.setattr(postgres_writer, "_BEGIN", short)
+        await store.commit(rows.post("t1"))
+        lock, spoke = "UPDATE tasks SET epoch = epoch RETURNING epoch", []
+
+        async def work(connection: Any) -> None:
+            await connection.execute(lock)
+            spoke.append(True)
+            await asyncio.sleep(3 if len(spoke) == 1 else 0)
+
+        silent = asyncio.create_task(store.driver._session.writer.run(work))
+        while not spoke:
+            await asyncio.sleep(0.01)
+        assert len(await asyncio.to_thread(query, url, lock)) == 1
+        assert not silent.done()
+        await silent  # what it did is undone, and done again
+        assert len(spoke) == 2
+
     async def test_commits_under_way_are_written_once(
         self, store: PostgresStore, url: str, rows: Rows
     ) -> None:

@@ -50,6 +50,7 @@ _PASSING: Final = (
     *_AWAY,
     asyncpg.SerializationError,
     asyncpg.DeadlockDetectedError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.InternalClientError,
 )
 # A commit that the disk does not have yet must not be reported, whatever the server's default.

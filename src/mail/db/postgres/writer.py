@@ -28,7 +28,7 @@ from mail.db.postgres.connect import (
     is_transient,
     pause_before,
 )
-from mail.db.postgres.dialect import Connection, Pool
+from mail.db.postgres.dialect import LEASE_SECONDS, Connection, Pool
 from mail.errors import StoreError
 
 T = TypeVar("T")
@@ -39,6 +39,12 @@ logger = logging.getLogger(__name__)
 
 _ASK_SECONDS: Final = 5.0
 _PATIENCE: Final = 1.0
+
+# What a process that is frozen or cut off has locked must be free when others take it for dead.
+_BEGIN: Final = f"""
+BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
+SET LOCAL idle_in_transaction_session_timeout = '{LEASE_SECONDS} s'
+"""
 
 _CLEAR: Final = "DELETE FROM writers WHERE updated_at < now() - interval '7 days'"
 
@@ -200,7 +206,7 @@ class Writer:
 
     async def _statements(self, connection: Connection, batch: Sequence[_Unit]) -> list[object]:
         async with asyncio.timeout(ANSWER_SECONDS):
-            await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+            await connection.execute(_BEGIN)
             self._number += 1
             if await connection.fetchval(_LEAVE_NUMBER, self._id, self._number) is None:
                 self._registered = False
