@@ -254,9 +254,20 @@ def check(servers: Servers, jobs: list[str], team: Team) -> None:
             if kind == "new_message"
         )
         assert senders["user"] == 1
-        noting = [worker for worker in workers(team) for _ in range(runs[(f"note_{worker}", job)])]
-        assert sorted(noting) == sorted(set(at_work(team, job)).intersection(workers(team)))
+        for worker in workers(team):
+            calls = 1 + told_unknown(evidence.history(job, worker))  # each call runs once at most
+            ran = runs[(f"note_{worker}", job)]
+            assert (1 <= ran <= calls) if worker in at_work(team, job) else not ran, (job, worker)
     assert evidence.tasks() == sorted(jobs)
     evidence.check_calls(in_flight=False)
     for place in servers.places:
         assert "Traceback" not in place.log, place.log[-4000:]
+
+
+def told_unknown(history: list[dict[str, Any]]) -> int:
+    """Return how often an agent was told that the outcome of an action is unknown.
+
+    It looks then, and calls again if nothing is there yet; but a server that was frozen between its
+    last look at the claim and the action may still run it.
+    """
+    return sum("outcome is unknown" in str(entry.get("output")) for entry in history)
