@@ -11,6 +11,7 @@ import pytest
 from mail import metrics
 from mail.core.tasks import TaskState
 from mail.db.commit import Commit
+from mail.db.postgres import nodes
 from mail.db.postgres.driver import PostgresStore
 from mail.db.records import Owner, TaskClaim, TaskRow
 from mail.errors import TaskElsewhere
@@ -125,3 +126,21 @@ async def test_hints_reach_the_other_process_and_not_oneself(
         while not any(heard):
             await asyncio.sleep(0.001)
     assert [topics for topics in heard if topics] == [["events user:alice@alpha t1"]]
+
+
+async def test_who_joins_is_told_of_what_happens_before_the_next_heartbeat(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes, "_BEAT_SECONDS", 60)
+    url = cluster.schema()
+    first, second = PostgresStore(url), PostgresStore(url)
+    try:
+        await first.open()
+        assert first.driver._session.membership.alone
+        await second.open()
+        async with asyncio.timeout(10):
+            while first.driver._session.membership.alone:
+                await asyncio.sleep(0.01)
+    finally:
+        await first.close()
+        await second.close()

@@ -193,7 +193,7 @@ class PostgresDriver:
         writer = Writer(pool, loop, retries)
         reader = Reader(pool, loop, retries)
         membership = Membership(pool, self.node, self._swarm)
-        hints = Hints(self._dsn, self.node, loop, self._hear, lambda: membership.alone)
+        hints = Hints(self._dsn, self.node, loop, self._hear, membership)
         if self._exclusive:
             with in_store_terms("cannot use the database"):
                 await with_retries(membership.join)

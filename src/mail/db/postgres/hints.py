@@ -17,6 +17,7 @@ import asyncpg
 
 from mail.db.postgres.connect import CONNECT_SECONDS, as_store_error
 from mail.db.postgres.dialect import Connection
+from mail.db.postgres.nodes import Membership
 
 _GATHER_SECONDS: Final = 0.01
 _TEST_SECONDS: Final = 2.0
@@ -43,14 +44,14 @@ class Hints:
         node: str,
         loop: asyncio.AbstractEventLoop,
         heard: Heard,
-        alone: Callable[[], bool],
+        membership: Membership,
     ) -> None:
-        """Take the database, the process's own name, and what is called with what is heard.
+        """Take the database, the process's own name and row, and what is called with hints.
 
         No text stands for "anything": hints may have been lost.
         """
         self._dsn, self._node, self._loop = dsn, node, loop
-        self._heard, self._alone = heard, alone
+        self._heard, self._membership = heard, membership
         self._told: dict[str, None] = {}
         self._channel = ""
         self._listening: asyncio.Task[None] | None = None
@@ -60,7 +61,7 @@ class Hints:
 
     def tell(self, topic: str) -> None:
         """Tell the others, from any thread; it is nobody's business whether they hear it."""
-        if not self._alone():
+        if not self._membership.alone:
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._note, topic)
 
@@ -148,5 +149,7 @@ class Hints:
         node, *topics = payload.split("\n")
         if node == self._node:
             self._own.set()
-        elif topics:
+            return
+        self._membership.alone = False  # as the next heartbeat would find
+        if topics:
             self._heard(topics)
