@@ -19,7 +19,7 @@ import httpx
 
 from mail.llm.scripted import call_id
 from tests.e2e.swarm import runs
-from tests.support.postgres import execute, query
+from tests.support.postgres import query
 
 _OPEN = "SELECT task_id FROM tasks WHERE is_running"
 _WAITING = "SELECT recipient FROM messages WHERE state = 'ready'"
@@ -35,6 +35,13 @@ _MAIL = """
 SELECT tier, payload FROM messages JOIN tasks ON tasks.id = task
 WHERE tasks.task_id = ? AND recipient = ? AND control IS NULL ORDER BY messages.seq
 """
+_TABLES = {
+    "tasks": "key AS id, task_id, caller_id",
+    "task_events": "task, seq, event_type, event_data",
+    "messages": "task, seq, recipient, tier, control, state, payload",
+    "history_entries": "id, task, agent, entries",
+    "journal": "key",
+}
 _BY_ID = "CREATE INDEX by_id ON tasks (task_id)"  # whoever reads thousands needs it
 _HISTORY = """
 SELECT entries FROM history_entries JOIN tasks ON tasks.id = task
@@ -130,7 +137,7 @@ class Evidence:
 
     def rows(self, statement: str, *values: str) -> list[tuple[Any, ...]]:
         """Return a statement's rows, written for SQLite."""
-        if self.dsn:
+        if self.dsn and self._copy is None:
             numbers = itertools.count(1)
             statement = re.sub(r"\?", lambda mark: f"${next(numbers)}", statement)
             return query(self.dsn, statement.replace("tasks.id", "tasks.key"), *values)
@@ -141,17 +148,28 @@ class Evidence:
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:
-        """Read everything, of SQLite from one copy: nothing changes the database any more."""
-        if self.dsn:
-            execute(self.dsn, _BY_ID)
-            yield
-            return
-        with self.copy() as self._copy:
+        """Read everything from one copy of the database: nothing changes it any more."""
+        with self._copy_of_tables() if self.dsn else self.copy() as self._copy:
             self._copy.execute(_BY_ID)
             try:
                 yield
             finally:
                 self._copy = None
+
+    @contextmanager
+    def _copy_of_tables(self) -> Iterator[sqlite3.Connection]:
+        """Copy what the judgements read from PostgreSQL into SQLite's memory."""
+        with closing(sqlite3.connect(":memory:")) as database:
+            for table, columns in _TABLES.items():
+                rows = query(self.dsn, f"SELECT {columns} FROM {table}")  # noqa: S608 - our own
+                names = columns.replace("key AS ", "")
+                database.execute(f"CREATE TABLE {table} ({names})")
+                places = ", ".join("?" * len(names.split(", ")))
+                insert = f"INSERT INTO {table} VALUES ({places})"  # noqa: S608 - our own
+                database.executemany(insert, rows)
+                if "task" in names.split(", "):
+                    database.execute(f"CREATE INDEX {table}_by_task ON {table} (task)")
+            yield database
 
     @contextmanager
     def copy(self) -> Iterator[sqlite3.Connection]:
