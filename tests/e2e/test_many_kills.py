@@ -120,12 +120,12 @@ async def run(place: Place, team: Team) -> None:
     jobs = [job for customer in customers for job in customer.accepted]
     with place.evidence.at_rest():
         check(place, jobs, team)
-        without = unknown(place, jobs, team)
+        unknowns = unknown(place, jobs, team)
     kills = place.evidence.kills
     report(
         f"{len(kills)} kills, {len(jobs)} tasks, {len(place.evidence.requests())} model calls, "
         f"in flight {sum(len(kill.lost) for kill in kills)}, repeats {place.evidence.repeats()}, "
-        f"unknown outcomes {without}, slowest restart {max(starts):.2f} s, "
+        f"unknown outcomes {unknowns}, slowest restart {max(starts):.2f} s, "
         f"all in {time.monotonic() - begun:.1f} s"
     )
 

@@ -51,6 +51,7 @@ async def test_without_a_database_nothing_is_accepted_and_all_of_it_recovers(
         servers.evidence.dsn = database.dsn
         check(servers.evidence, callers, way)
         for place in servers.places:
+            await is_healthy(place)
             async with place.client() as client:
                 assert (await client.get("/tasks")).json().keys() == set(servers.evidence.tasks())
             assert PASSWORD not in place.log
