@@ -38,8 +38,10 @@ class Caller:
     """Each accepted task and its answer."""
     refused: list[str] = field(default_factory=list)
     refusals: int = 0
+    since: float = 0.0
+    """When the database was gone. What began before may be in the middle of a COMMIT."""
     slowest: float = 0.0
-    """Seconds of the slowest refusal."""
+    """Seconds of the slowest refusal of what began after that."""
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the newest task came to its end, clear from the first refusal on."""
 
@@ -74,18 +76,19 @@ class Caller:
         begun = loop.time()
         answer = await client.request(method, f"{self.servers.url()}{path}", **options)
         if answer.status_code == 503:
-            self.note_refusal(answer, loop.time() - begun)
+            self.note_refusal(answer, begun)
             await asyncio.sleep(_PAUSE)
             return None
         assert answer.status_code == 200, answer.text
         return answer
 
-    def note_refusal(self, answer: httpx.Response, seconds: float) -> None:
+    def note_refusal(self, answer: httpx.Response, begun: float) -> None:
         """Check a refusal, and remember that there was one."""
         assert int(answer.headers["Retry-After"]) > 0
         self.settled.clear()
         self.refusals += 1
-        self.slowest = max(self.slowest, seconds)
+        if begun >= self.since:
+            self.slowest = max(self.slowest, asyncio.get_running_loop().time() - begun)
 
     def expected(self, job: str) -> str:
         """Return the answer that a task must have."""
@@ -119,7 +122,7 @@ class Streamer(Caller):
         parser, begun = SSEParser(), asyncio.get_running_loop().time()
         async with client.stream(method, f"{self.servers.url()}{path}", **options) as answer:
             if answer.status_code == 503:
-                self.note_refusal(answer, asyncio.get_running_loop().time() - begun)
+                self.note_refusal(answer, begun)
                 await asyncio.sleep(_PAUSE)
                 return False
             assert answer.status_code == 200, await answer.aread()

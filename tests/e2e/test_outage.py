@@ -71,7 +71,10 @@ async def outage(
     asked, before = len(evidence.requests()), [memory(place) for place in places]
     try:
         await database.take()
-        # The others may all wait in the middle of a COMMIT, and then get their 200 late.
+        gone = asyncio.get_running_loop().time()
+        for caller in callers:
+            caller.since, caller.slowest = gone, 0.0
+        # The others may all wait in the middle of a COMMIT, and be answered late.
         callers.append(Caller(servers, "late"))
         group.create_task(callers[-1].work())
         await asyncio.sleep(SECONDS)
