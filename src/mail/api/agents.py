@@ -372,7 +372,6 @@ def call_factory(agent: str, factory: Callable[..., Any], params: Mapping[str, A
             else a factory says is told without what looks like a secret (a `MAILError`), or as a
             class and a reference to the log (`TypeError`, `SystemExit`).
     """
-    _check_fit(agent, factory, params)
     try:
         with of_agent(agent):
             return factory(**params)
@@ -383,6 +382,8 @@ def call_factory(agent: str, factory: Callable[..., Any], params: Mapping[str, A
             raise
         raise ConfigError(told[0]) from error
     except (TypeError, SystemExit) as error:
+        if isinstance(error, TypeError):
+            _check_fit(agent, factory, params)
         did = "failed" if isinstance(error, TypeError) else "tried to exit the program"
         told_error = logged(logger, error, "factory of agent '%s' %s", agent, did)
         hint = _unknown_parameter(factory, params) if isinstance(error, TypeError) else ""

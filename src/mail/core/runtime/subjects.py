@@ -7,6 +7,7 @@ So a new one touches no module of another.
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
 from typing import Any, TypeAlias
 
 from mail.core.envelope import Envelope
@@ -104,15 +105,22 @@ class TaskSubject:
 def together(*subjects: TaskSubject) -> TaskSubject:
     """Return subjects as one: each of its methods calls, in order, those that add something."""
     whole = TaskSubject()
-    for name, nothing in vars(TaskSubject).items():
-        if name.startswith("_"):
-            continue
-        methods = [getattr(subject, name) for subject in subjects]
-        methods = [each for each in methods if getattr(each, "__func__", None) is not nothing]
-        if methods:
-            several = _awaited if inspect.iscoroutinefunction(nothing) else _called
-            setattr(whole, name, methods[0] if len(methods) == 1 else several(methods))
+    for name, several, places in _additions(*map(type, subjects)):
+        methods = [getattr(subjects[place], name) for place in places]
+        setattr(whole, name, methods[0] if len(methods) == 1 else several(methods))
     return whole
+
+
+@cache
+def _additions(*kinds: type[TaskSubject]) -> list[tuple[str, Callable[..., Any], list[int]]]:
+    """Return the methods that classes add something to: name, how they are called, and whose."""
+    found = []
+    for name, nothing in vars(TaskSubject).items():
+        if not name.startswith("_"):
+            places = [at for at, kind in enumerate(kinds) if getattr(kind, name) is not nothing]
+            several = _awaited if inspect.iscoroutinefunction(nothing) else _called
+            found += [(name, several, places)] if places else []
+    return found
 
 
 def _called(methods: Sequence[Callable[..., bool | None]]) -> Callable[..., bool]:
