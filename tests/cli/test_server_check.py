@@ -7,6 +7,7 @@ import socket
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -361,6 +362,26 @@ class TestSQLite:
             assert remark.text.endswith(f"pid {os.getpid()} (swarm 'beta') has it")
         finally:
             asyncio.run(store.close())
+
+    @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+    def test_part_of_an_import_is_told(
+        self, check: Check, place: Path, dsn: str, kind: str
+    ) -> None:
+        url = dsn if kind == "postgresql" else f"sqlite:///{place / 'mail.db'}"
+        store = open_store(url)
+        asyncio.run(store.open())
+        asyncio.run(store.close())
+        note = "INSERT INTO schema_version VALUES (-1, 'file 7', CURRENT_TIMESTAMP)"
+        if kind == "postgresql":
+            execute(url, note)
+        else:
+            with closing(sqlite3.connect(place / "mail.db")) as connection, connection:
+                connection.execute(note)
+        done = check("--store", url)
+        assert done.code == 1
+        [line] = done.of("store")
+        assert line.startswith("error ")
+        assert "holds part of an import; run 'mail db import' with the same file again" in line
 
     def test_a_hard_link_and_a_server_without_its_lock_file_are_told(
         self, check: Check, place: Path

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from mail.db.migrate import Migration, packaged_migrations, pending_migrations, schema_version
+from mail.db.move import NOTED, PARTIAL
 from mail.db.sqlite.connect import check_names, connect_read_only
 from mail.db.sqlite.lock import users_of
 from mail.db.urls import open_store
@@ -112,6 +113,8 @@ def _read_schema(path: Path) -> Remark:
     """Say how far the schema of a file is, and how many tokens are in it."""
     with closing(connect_read_only(path)) as connection:
         version, tokens = schema_version(connection), 0
+        if version and connection.execute(NOTED).fetchone():
+            return Remark("error", f"{path}: {PARTIAL}")
         known = "SELECT count(*) FROM sqlite_master WHERE name = 'tokens'"
         if connection.execute(known).fetchone()[0]:
             tokens = connection.execute("SELECT count(*) FROM tokens").fetchone()[0]
@@ -143,6 +146,8 @@ async def _look_at_database(url: str, swarm: str) -> list[Remark]:
         if version == 0 and not await connection.fetchval(_MAY_CREATE):
             text = "the database user may not create tables in the schema"
             remarks.append(Remark("error", text))
+        if version and await connection.fetchval(NOTED):
+            return [*remarks, Remark("error", PARTIAL)]
         others = ", ".join(
             str(node) for node in await nodes_at_work(connection) if node.swarm == swarm
         )

@@ -59,7 +59,12 @@ _SWARMS: Final = "SELECT DISTINCT swarm_name FROM tasks WHERE swarm_name <> '' O
 _BEGIN: Final = """
 INSERT INTO schema_version (version, name, applied_at) VALUES (-1, $1, CURRENT_TIMESTAMP)
 """
-_NOTED: Final = "SELECT name FROM schema_version WHERE version = -1"
+NOTED: Final = "SELECT name FROM schema_version WHERE version = -1"
+"""The note of an import that has not ended."""
+PARTIAL: Final = (
+    "the database holds part of an import; run 'mail db import' with the same file again, or use "
+    "another database"
+)
 _NOTE: Final = "UPDATE schema_version SET name = $2 WHERE version = -1 AND name = $1"
 _END: Final = "DELETE FROM schema_version WHERE version = -1"
 
@@ -82,7 +87,7 @@ class MoveVerbs(Verbs):
 
         It is the id of the file, and the number of its rows that are there.
         """
-        rows = yield Query(_NOTED)
+        rows = yield Query(NOTED)
         return str(rows[0][0]) if rows else ""
 
     async def write_rows(self, write: Callable[[Record], object]) -> Record:

@@ -12,7 +12,7 @@ from mail.db.files import FileVerbs
 from mail.db.keys import KeyVerbs, TokenVerbs
 from mail.db.ledger import LedgerVerbs
 from mail.db.memories import MemoryVerbs
-from mail.db.move import MoveVerbs
+from mail.db.move import PARTIAL, MoveVerbs
 from mail.db.nodes import NodeVerbs
 from mail.db.outbox import OutboxVerbs
 from mail.db.preferences import PreferenceVerbs
@@ -82,10 +82,7 @@ class Store(
             return
         if await self.unfinished_import():
             await self.close()
-            raise StoreError(
-                "the database holds part of an import; run 'mail db import' with the same file "
-                "again, or use another database"
-            )
+            raise StoreError(PARTIAL)
         self._is_whole = True
 
     async def close(self) -> None:
