@@ -9,6 +9,7 @@ from mail import metrics
 from mail.core.runtime import MAILRuntime, RunRequest, runs
 from mail.core.tasks import TaskState
 from mail.db.store import Store
+from mail.errors import BreakpointError
 from mail.testing import tool_calls
 from tests.support.swarm import runtime_of, supervisor, user_message
 
@@ -102,4 +103,25 @@ async def test_processes_take_turns_with_a_task_that_rests(store: Store) -> None
     seqs = [event.seq async for event in processes[0].runtime.replay("task-1")]
     assert seqs == list(range(1, len(seqs) + 1))
     for each in processes:
+        await each.runtime.shutdown()
+
+
+async def test_a_refused_request_does_not_keep_a_dead_process_task_from_being_taken_up(
+    store: Store,
+) -> None:
+    first, other = Process(store, "the first"), Process(store, "the other")
+    await other.runtime.start()
+    await first.runtime.open_run(RunRequest(message=user_message()))
+    await first.is_asked()
+    with pytest.raises(BreakpointError):
+        await other.runtime.open_run(
+            RunRequest(user_message(), "breakpoint_tool_call", {"call_id": "none", "content": ""})
+        )
+    assert not other.runtime.holds("task-1")  # so whoever looks for such tasks finds it
+    for each in (first, other):
+        each.may_answer.set()
+    await other.runtime.take_up(["task-1"])
+    await other.runtime.await_queue_empty()
+    assert (await kinds(other.runtime))[-1] == "task_complete"
+    for each in (first, other):
         await each.runtime.shutdown()

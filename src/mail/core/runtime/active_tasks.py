@@ -419,7 +419,9 @@ class ActiveTask(TaskMemory):
 class ActiveTasks:
     """The live tasks of one owner, and the newest finished ones for synchronous accessors.
 
-    ``claims`` are those of tasks that run, and that nothing is happening to at the moment.
+    ``claims`` are those of tasks that run, and that nothing is happening to at the moment. A task
+    that was claimed and not taken up, because what was asked of it was refused, is not among them:
+    the search for tasks that nobody works on finds it.
     """
 
     def __init__(self, recent: int) -> None:
@@ -453,9 +455,11 @@ class ActiveTasks:
         """Let go of a task; return the ids of recent tasks that fell out to make room."""
         if self._live.get(task.task_id) is task:
             del self._live[task.task_id]
+        taken_up = task.loaded or task.task_id in self.claims
+        self.claims.pop(task.task_id, None)
         if not task.stored:
             return [task.task_id]
-        if task.claim.held:
+        if task.claim.held and taken_up:
             self.claims[task.task_id] = task.claim
         self._recent[task.task_id] = task.row
         dropped = []
