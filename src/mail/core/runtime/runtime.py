@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Set
 from contextlib import aclosing, suppress
 from dataclasses import replace
+from random import shuffle
 from typing import Any, Final, Literal
 
 from mail.clock import Clock, SystemClock
@@ -71,6 +72,7 @@ RunMode = Literal["continuous", "manual"]
 
 _HAND_OVER_SECONDS: Final = 0.1
 _MANY: Final = 1000
+_AT_ONCE: Final = 8
 
 
 class MAILRuntime(Federation, RuntimeViews):
@@ -275,9 +277,18 @@ class MAILRuntime(Federation, RuntimeViews):
                 events.look_again(topic.removeprefix(mine))
 
     async def _take_up(self, task_ids: Iterable[str]) -> None:
-        for task_id in task_ids:
-            with suppress(StoreConflict, TaskElsewhere, UnknownTask):  # another was faster
-                await self._submissions.recover(task_id)
+        left = list(task_ids)
+        shuffle(left)  # others may take up the same
+
+        async def work() -> None:
+            while left:
+                with suppress(StoreConflict, TaskElsewhere, UnknownTask):  # another was faster
+                    await self._submissions.recover(left.pop())
+
+        workers = (work() for _ in range(min(len(left), _AT_ONCE)))
+        for failure in await asyncio.gather(*workers, return_exceptions=True):
+            if failure is not None:
+                raise failure
 
     async def take_up(self, task_ids: Iterable[str]) -> None:
         """Take up unfinished tasks of the owner that are not in memory and nobody works on."""
