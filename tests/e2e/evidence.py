@@ -234,8 +234,7 @@ class Evidence:
             for digest in kill.recorded:
                 again = moments[digest][kill.asked[digest] :]
                 wrong = [at for at in again if not any(0 <= at - thaw < 10 for thaw in self.thaws)]
-                told = f"a recorded reply was asked for again: {moments[digest]}, {self.thaws}"
-                assert not wrong, told
+                assert not wrong, f"a recorded reply was asked for again: {moments[digest]}"
         for digest, count in asked.items() if in_flight else ():
             assert count <= 1 + may_repeat[digest], "a call that was not in flight was repeated"
 
