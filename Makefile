@@ -58,7 +58,7 @@ soak: $(STAMP)  ## Test servers for an hour: without their database for a while,
 
 chaos: $(STAMP)  ## Kill and freeze servers hundreds of times, with SQLite and with PostgreSQL; takes about an hour and a half
 	E2E_KILLS=300 E2E_CLIENTS=24 $(BIN)/python -m pytest -s -n0 tests/e2e/test_many_kills.py $(PYTEST_ARGS)
-	CHAOS_FAULTS=300 CHAOS_CLIENTS=16 $(BIN)/python -m pytest -s -n0 tests/nodes/test_kills.py $(PYTEST_ARGS)
+	CHAOS_FAULTS=300 CHAOS_CLIENTS=16 CHAOS_TASKS=2000 $(BIN)/python -m pytest -s -n0 tests/nodes/test_kills.py $(PYTEST_ARGS)
 
 pictures: $(STAMP)  ## Draw the pictures of the console and the prompt for docs/, with Chromium
 	@$(BIN)/python -m tests.server.pictures

@@ -1,9 +1,10 @@
 """Several servers on one PostgreSQL database, killed and frozen at random: each task is done once.
 
 `make chaos` takes hundreds of faults. ``CHAOS_FAULTS``, ``CHAOS_NODES`` and ``CHAOS_CLIENTS`` say
-how many of each there are, ``CHAOS_SEED`` repeats the choices of a run. A server is frozen for
-longer than its lease, so that it goes on with tasks that others have taken up. In the hostile run
-the way to the database leads through PgBouncer, and its connections are cut.
+how many of each there are, ``CHAOS_TASKS`` how many tasks at least, ``CHAOS_SEED`` repeats the
+choices of a run. A server is frozen for longer than its lease, so that it goes on with tasks that
+others have taken up. In the hostile run the way to the database leads through PgBouncer, and its
+connections are cut.
 """
 
 import asyncio
@@ -33,6 +34,7 @@ from tests.support.prometheus import has_data, prometheus, queries
 FAULTS = int(os.environ.get("CHAOS_FAULTS", "3"))
 NODES = int(os.environ.get("CHAOS_NODES", "3"))
 CLIENTS = int(os.environ.get("CHAOS_CLIENTS", "4"))
+TASKS = int(os.environ.get("CHAOS_TASKS", "0"))
 SEED = int(os.environ.get("CHAOS_SEED") or time.time_ns() % 1_000_000)
 MANY = 100
 FROZEN_SECONDS = 9.0
@@ -216,6 +218,8 @@ async def run(servers: Servers, chaos: Chaos, team: Team) -> None:
         for customer in customers:
             group.create_task(customer.work())
         await chaos.run()
+        while sum(len(customer.accepted) for customer in customers) < TASKS:
+            await asyncio.sleep(1)
         for customer in customers:
             customer.stopping = True
     taken = await chaos.end()
