@@ -215,6 +215,24 @@ async def test_a_server_that_stops_hands_over_what_it_works_on_and_first_what_wa
         assert len(first.asked) == 1
 
 
+async def test_a_stopping_server_ends_the_turn_of_a_task_that_it_took_from_the_queue(
+    nodes: tuple[Node, Node],
+) -> None:
+    first, second = nodes
+    first.runtime._context.settings = RuntimeSettings(queue_after=0)
+    second.runtime._context.settings = RuntimeSettings(queue_after=3)
+    await first.runtime.submit(user_message("job"))
+    assert await second.runtime.take_queued() == 1
+    await second.is_asked()
+    stopping = asyncio.create_task(second.runtime.shutdown(30))
+    await asyncio.sleep(0.3)  # it hands over what is quiet meanwhile
+    assert await first.store.orphans(SWARM) == []
+    second.may_answer.set()
+    await stopping
+    assert (await second.runtime.read_task("task-1")).status is TaskState.COMPLETED
+    assert not first.asked
+
+
 async def test_a_turn_that_a_stopping_server_breaks_off_is_made_again_elsewhere(
     nodes: tuple[Node, Node],
 ) -> None:

@@ -325,6 +325,7 @@ class ActiveTask(TaskMemory):
     caller has begun here.
     ``void`` tells that it was deleted, or taken up by another process: its turns commit nothing.
     ``claim`` is what the next commit is to prove; it was looked at after so many ``lapses``.
+    ``taken_up`` tells that this process had claimed and loaded the task before.
     ``bytes`` is about what its records take, as the newest commit said.
     ``run`` has the figures of the run.
     """
@@ -342,6 +343,7 @@ class ActiveTask(TaskMemory):
     void: bool = False
     claim: TaskClaim = NO_CLAIM
     lapses: int = 0
+    taken_up: bool = False
     away: list[str] = field(default_factory=list)
     request_id: str = ""
     trace: "SpanContext | None" = None
@@ -455,11 +457,9 @@ class ActiveTasks:
         """Let go of a task; return the ids of recent tasks that fell out to make room."""
         if self._live.get(task.task_id) is task:
             del self._live[task.task_id]
-        taken_up = task.loaded or task.task_id in self.claims
-        self.claims.pop(task.task_id, None)
         if not task.stored:
             return [task.task_id]
-        if task.claim.held and taken_up:
+        if task.claim.held and (task.taken_up or task.loaded):
             self.claims[task.task_id] = task.claim
         self._recent[task.task_id] = task.row
         dropped = []

@@ -58,7 +58,8 @@ class TaskLoader:
             StoreError: it could not be read.
         """
         store, owner, task_id = self.context.store, self.context.owner, task.task_id
-        claim, row = self.context.active_tasks.claims.get(task_id), None
+        claim, row = self.context.active_tasks.claims.pop(task_id, None), None
+        task.taken_up = claim is not None
         if claim is not None:
             row = await store.load_task(owner, task_id)
         elif (found := await store.claim_task(owner, task_id)) is not None:
