@@ -58,6 +58,7 @@ def bury(side: Side, store: Any) -> None:
     dead, side.runtimes, side.store = side.runtimes, {}, store
     for runtime in dead.values():
         runtime._context.status.draining = True
+        runtime._hints.close()
         for handle in list(runtime._scheduler.active):
             handle.cancel()
 
