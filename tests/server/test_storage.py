@@ -104,6 +104,26 @@ class TestOverHTTP:
             assert gone.status_code == 204
             assert (await post(client, "more")).status_code == 200
 
+    async def test_the_tasks_of_a_caller_who_has_none_open_are_not_looked_for(
+        self, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        looked, look = list[Owner](), store.list_tasks
+
+        async def counted(owner: Owner, **more: Any) -> Any:
+            looked.append(owner)
+            return await look(owner, **more)
+
+        monkeypatch.setattr(store, "list_tasks", counted)
+        async with serving(app_with(store)) as client:
+            assert (await post(client, "hello")).status_code == 200
+        async with serving(app_with(store)) as client:  # it has only a task that has ended
+            assert (await post(client, "hello")).status_code == 200
+            assert looked == []
+            assert (await post(client, "hello", "bob")).status_code == 200
+        async with serving(app_with(store, max_stored_bytes=0)) as client:
+            assert (await post(client, "hello")).status_code == 200
+            assert looked == [ALICE]
+
     async def test_responses_count_and_are_deleted_by_themselves(self, store: MemoryStore) -> None:
         asked = {"input": "x" * 5_000, "model": "any"}
         async with serving(app_with(store)) as client:

@@ -123,6 +123,13 @@ class StorageShares:
             return None
         return self._told.format(taken=account.bytes, most=self._most)
 
+    async def open_tasks(self, owner: Owner) -> int | None:
+        """Return how many tasks of an owner run, are queued or paused; None if nobody asks for it.
+
+        What other processes did a second ago may not count.
+        """
+        return (await self.use(owner)).open_tasks if self._most or self._shared else None
+
     def forget(self, owner: Owner) -> None:
         """Have the store asked again what an owner has: something was deleted."""
         self._accounts.pop(owner, None)

@@ -251,10 +251,9 @@ class MAILRuntime(Federation, RuntimeViews):
         try:
             await self._context.store.open()
             self._deaf = self._context.store.driver.on_hint(self._hear)
-            states = (TaskState.RUNNING, TaskState.PAUSED)
+            rows = await self._open_tasks()
             store, owner = self._context.store, self._context.owner
-            rows = await store.list_tasks(owner, states=states)
-            queues = store.shared and self._context.settings.queue_after is not None
+            queues = rows and store.shared and self._context.settings.queue_after is not None
             queued = await store.queued_tasks(owner) if queues else ()
             unfinished = (row for row in reversed(rows) if row.is_unfinished)
             await self._take_up(row.task_id for row in unfinished if row.task_id not in queued)
@@ -266,6 +265,12 @@ class MAILRuntime(Federation, RuntimeViews):
                 self._watch_deadlines()
         finally:
             self._opening = None
+
+    async def _open_tasks(self) -> list[TaskRow]:
+        store, owner, quota = self._context.store, self._context.owner, self._context.settings.quota
+        if quota is not None and await quota.open_tasks(owner) == 0:  # asked for anyhow
+            return []
+        return await store.list_tasks(owner, states=(TaskState.RUNNING, TaskState.PAUSED))
 
     def _hear(self, topics: list[str]) -> None:
         """Have streams look at what another process has stored."""

@@ -117,6 +117,9 @@ class Quota(Protocol):
     def refusal(self, owner: "Owner") -> str | None:
         """Return why no task of an owner may go on; None if it may."""
 
+    async def open_tasks(self, owner: "Owner") -> int | None:
+        """Return how many tasks of an owner run, are queued or paused; None if it is not known."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeSettings:
