@@ -99,13 +99,15 @@ async def _nodes(
         yield made
 
 
-async def _rate(nodes: _Nodes, tasks: int, at_once: int, urls: list[str]) -> float:
+async def _rate(
+    nodes: _Nodes, tasks: int, at_once: int, urls: list[str], body: str = "do"
+) -> float:
     """Return the tasks per second of clients that go from one server to the next."""
     numbers, turn = iter(range(tasks)), itertools.cycle(urls)
 
     async def work() -> None:
         for number in numbers:
-            await nodes.post(next(turn), number % _CALLERS, "do")
+            await nodes.post(next(turn), number % _CALLERS, body)
 
     began = time.perf_counter()
     await asyncio.gather(*(work() for _ in range(at_once)))
@@ -113,19 +115,20 @@ async def _rate(nodes: _Nodes, tasks: int, at_once: int, urls: list[str]) -> flo
 
 
 async def _scaling(cluster: Cluster) -> None:
-    for pause in (_PAUSE, 4 * _PAUSE):  # the longer, the less do the cores of one machine matter
+    for body, turns in (("ask", 3), ("do", 1)):
         figures = {}
         for count in (1, 3):
-            tasks, at_once = round(30 / pause) * count, 6 * _TURNS * count
-            async with _nodes(cluster.dsn(), count, pause, _TURNS) as nodes:
-                figures[count] = await _rate(nodes, tasks, at_once, nodes.urls)
+            tasks, at_once = round(60 / _PAUSE / turns) * count, 6 * _TURNS * count
+            async with _nodes(cluster.dsn(), count, _PAUSE, _TURNS) as nodes:
+                figures[count] = turns * await _rate(nodes, tasks, at_once, nodes.urls, body)
                 if count > 1:
-                    figures[0] = await _rate(nodes, tasks, at_once, nodes.urls[:1])
+                    through_one = await _rate(nodes, tasks, at_once, nodes.urls[:1], body)
+                    figures[0] = turns * through_one
         one, three, through = figures[1], figures[3], figures[0]
         print(
-            f"agents of {pause * 1e3:.0f} ms, {_TURNS} turns at work per node: 1 node {one:.0f} "
-            f"tasks/s, 3 nodes {three:.0f} ({three / one:.2f} x); all posted to one of three "
-            f"{through:.0f} ({through / one:.2f} x)"
+            f"agents of {_PAUSE * 1e3:.0f} ms, {_TURNS} turns at work per node, {turns} turn(s) a "
+            f"task: 1 node {one:.0f} turns/s, 3 nodes {three:.0f} ({three / one:.2f} x); all "
+            f"posted to one of three {through:.0f} ({through / one:.2f} x)"
         )
     instant = {}
     for count in (1, 2):

@@ -1,8 +1,9 @@
 """A server of `benchmarks.nodes`: ``python -m benchmarks.nodes_server STORE PAUSE TURNS PORT``.
 
-Its agent answers after PAUSE seconds; a message that begins with ``wait`` is answered when its
-caller has said ``release``. TURNS are at work at a time, and a caller has twice as many tasks
-in a server; 0 lifts both limits.
+Its agents take PAUSE seconds a turn. The first answers at once; for a message that begins with
+``ask`` it asks the second one first, which makes three turns, and for one that begins with ``wait``
+it waits until its caller has said ``release``. TURNS are at work at a time, and a caller has twice
+as many tasks in a server; 0 lifts both limits.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.swarm import reply
+from benchmarks.swarm import reply, work
 from mail.api import MAILAgentTemplate, MAILSwarmTemplate
 from mail.config.server import LimitsConfig, ServerConfig, SettingsConfig, StoreConfig, SwarmConfig
 from mail.core.agents import AgentFunction, AgentOutput, ToolChoice
@@ -24,10 +25,10 @@ __all__ = ["nodes_template"]
 
 
 def nodes_template(pause: float) -> MAILSwarmTemplate:
-    """Return a swarm of one agent."""
+    """Return a swarm of two agents."""
     gates: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
 
-    def make(**_: Any) -> AgentFunction:
+    def make_lead(**_: Any) -> AgentFunction:
         async def answer(messages: list[dict[str, Any]], choice: ToolChoice) -> AgentOutput:
             found = re.findall(r"<body>(.*?)</body>", str(messages[-1]["content"]), re.DOTALL)
             what, _, name = found[-1].partition(" ")
@@ -37,20 +38,33 @@ def nodes_template(pause: float) -> MAILSwarmTemplate:
                 await gates[name].wait()
             if pause:
                 await asyncio.sleep(pause)
+            if what == "ask":
+                body = "Do this, please."
+                return reply("send_request", target="worker", subject="Job", body=body)
             return reply("task_complete", finish_message="Done.")
 
         return answer
 
-    agent = MAILAgentTemplate(
+    def make_worker(**_: Any) -> AgentFunction:
+        async def answer(messages: list[dict[str, Any]], choice: ToolChoice) -> AgentOutput:
+            await asyncio.sleep(pause)
+            return await work(messages, choice)
+
+        return answer
+
+    lead = MAILAgentTemplate(
         "supervisor",
-        factory=make,
-        comm_targets=[],
+        factory=make_lead,
+        comm_targets=["worker"],
         actions=[],
         agent_params={},
         enable_entrypoint=True,
         can_complete_tasks=True,
     )
-    return MAILSwarmTemplate("nodes", agents=[agent], entrypoint="supervisor")
+    worker = MAILAgentTemplate(
+        "worker", factory=make_worker, comm_targets=["supervisor"], actions=[], agent_params={}
+    )
+    return MAILSwarmTemplate("nodes", agents=[lead, worker], entrypoint="supervisor")
 
 
 def main() -> None:
