@@ -29,8 +29,8 @@ EXTRAS = {
     "s3": S3,
     "vertex": VERTEX,
 }
-LOADED_BY_OTHERS = {"httptools"}
-"""uvicorn loads it where it is installed."""
+LOADED_BY_OTHERS = {"httptools", "uvloop"}
+"""uvicorn loads them where they are installed."""
 
 
 def names(requirements: list[Requirement]) -> set[str]:

@@ -176,7 +176,7 @@ class PostgresDriver:
         with self._gate:
             if self._session is not None:
                 return
-            loop = _new_loop()
+            loop = asyncio.new_event_loop()
             # Daemon: a store that was never closed must not keep the interpreter alive.
             thread = threading.Thread(target=loop.run_forever, name="mail-postgres", daemon=True)
             thread.start()
@@ -323,14 +323,6 @@ class PostgresStore(RegistryVerbs, Store):
     async def missing_tables(self) -> list[str]:
         """Return which of the tables are not there, for ``mail db-init``."""
         return await self.driver.missing_tables()
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    try:  # not everywhere; see the dependencies in pyproject.toml
-        from uvloop import new_event_loop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return new_event_loop()
 
 
 def _end_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
